@@ -1,4 +1,4 @@
-//! The board: everything that a screen shows, from one moment. `status`, `report` and `top` are views of it.
+//! The board: everything that a screen shows, read at one moment. `status`, `report` and `top` are views of it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,55 +17,54 @@ use crate::commands::tail::LogEnd;
 use crate::commands::{landing, pipelines, why};
 use crate::failure::Failure;
 
-/// How many of the tasks that have just ended are shown, and in how many events they are looked for at first.
+/// The number of recently ended tasks on the board, and the number of last events that the first read searches for them.
 const ENDED: usize = 10;
-const LOOK_BACK: i64 = 1_000;
+const EVENT_WINDOW: i64 = 1_000;
 
-/// How many of the tasks are shown that others block, and of those that wait for a lock or a semaphore.
+/// The number of tasks shown that wait for dependencies, and of tasks that wait for a lock or a semaphore.
 const BLOCKED: i64 = 5;
 
-/// How many of those are shown that start next.
+/// The number of tasks shown that start next.
 const NEXT: u32 = 3;
 
-/// How often everything is read again because it changed meanwhile.
+/// The upper bound on reads of a store that changes meanwhile.
 const TRIES: usize = 4;
 
 pub(crate) struct Board {
-    /// What the project is called.
     pub(crate) project: String,
     pub(crate) overview: Overview,
     pub(crate) live: Vec<Live>,
-    /// What waits for a person, oldest first.
+    /// The open decisions, oldest first.
     pub(crate) decisions: Vec<Decision>,
     pub(crate) landings: Vec<Landing>,
     pub(crate) blocked: Vec<Blocked>,
-    /// What is ready but for a lock or a semaphore.
+    /// The tasks that only wait for a lock or a semaphore.
     pub(crate) waiting: Vec<Blocked>,
-    /// What starts next.
+    /// The tasks that start next.
     pub(crate) next: Vec<(TaskId, String)>,
-    /// What has just ended, newest first, each task once.
+    /// The tasks that ended last, newest first, each once.
     pub(crate) ended: Vec<Ended>,
-    /// The last event that it knows of.
+    /// The last event that the board includes.
     newest: Seq,
 }
 
-/// A live run with what it does.
+/// A live run and its activity.
 pub(crate) struct Live {
     pub(crate) run: LiveRun,
-    /// The agents that it may use.
+    /// The agents that the run may use.
     pub(crate) agent: Option<String>,
-    /// The phase of its pipeline.
+    /// The phase of the pipeline that the run belongs to.
     pub(crate) phase: Option<String>,
     pub(crate) is_stuck: bool,
-    /// Its worktree, and the commit that this began with.
+    /// The worktree, and the commit on which it is based.
     pub(crate) worktree: Option<(PathBuf, String)>,
     log: LogEnd,
-    /// The last line that it printed.
+    /// The last line of the log.
     pub(crate) activity: String,
 }
 
 impl Live {
-    /// Reads the last line anew if there is another. Says whether the log has changed.
+    /// Reads the last line again if the log has changed, and returns whether it has.
     pub(crate) fn follow_log(&mut self) -> bool {
         let has_changed = self.log.has_changed();
         if has_changed {
@@ -83,14 +82,13 @@ pub(crate) struct Landing {
     pub(crate) target: String,
 }
 
-/// A task that cannot go on by itself, and what blocks it.
+/// A task that cannot continue by itself, and what blocks it.
 pub(crate) struct Blocked {
     pub(crate) task: TaskId,
     pub(crate) title: String,
     pub(crate) by: String,
 }
 
-/// A task that has ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) task: TaskId,
@@ -101,8 +99,8 @@ pub(crate) struct Ended {
 }
 
 impl Board {
-    /// Reads everything, as it was at one moment: what changed while it was read is read again. The board of before has what has not
-    /// changed since: the ends of logs, and what had ended by then.
+    /// Reads the board as of one moment: a change during the read causes another read. Log ends and ended tasks that
+    /// have not changed are taken from `before`.
     pub(crate) fn read(reader: &mut Reader, project: &Project, before: Option<&Board>) -> Result<Board, Failure> {
         let (mut tries, mut newest) = (0, reader.view().last_event()?);
         loop {
@@ -177,19 +175,19 @@ impl Board {
         let waiting = parked.iter().filter_map(|(task, resource)| blocked_by(task, resource.to_string())).collect();
         let landings = landing::board(reader)?;
         let mut ended = ended(reader, newest, before)?;
-        // One that is at it again has not ended.
+        // A task that runs again has not ended.
         ended.retain(|ended| !overview.runs.iter().any(|live| live.run.task == ended.task));
         let project = project.root().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Board { project, overview, live, decisions, landings, blocked, waiting, next, ended, newest })
     }
 
-    /// The present moment, as far as the last look tells.
+    /// The present moment on the clock of the last read.
     pub(crate) fn now(&self) -> Stamp {
         let passed = Wall(banksman_adapters::host::wall_ms()) - self.overview.at.wall;
         Stamp { lease: self.overview.at.lease + passed, wall: Wall(self.overview.at.wall.0 + passed.as_ms()) }
     }
 
-    /// How many are blocked by what will not change by itself.
+    /// The number of tasks that are blocked by something that does not change by itself.
     pub(crate) fn blocked_number(&self) -> u64 {
         self.overview.held.0.max(self.blocked.len() as u64)
     }
@@ -203,10 +201,10 @@ impl Board {
     }
 }
 
-/// The tasks that ended last, newest first, each once, without parts of others.
+/// The tasks that ended last, newest first, each once, without phases.
 fn ended(reader: &mut Reader, newest: Seq, before: Option<&Board>) -> Result<Vec<Ended>, Failure> {
     let filter = EventFilter { kind: Some("task:".into()), ..EventFilter::default() };
-    let from = Seq((newest.0 - LOOK_BACK).max(0)).max(before.map_or(Seq(0), |before| before.newest));
+    let from = Seq((newest.0 - EVENT_WINDOW).max(0)).max(before.map_or(Seq(0), |before| before.newest));
     let events = if from < newest { reader.view().events(from, &filter)?.events } else { Vec::new() };
     let mut seen = BTreeSet::new();
     let ends = events.iter().rev().filter_map(end).filter(|(id, ..)| seen.insert(id.clone())).take(4 * ENDED);

@@ -1,4 +1,4 @@
-//! What every command starts from: where the project is, who acts, where output goes.
+//! The context of every command: the project, the actor, the output.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The project: named by `--store`, by `-C`, by the environment, or found from the current directory.
+    /// The project: given by `--store`, by `-C`, by the environment, or found from the current directory.
     pub(crate) fn project(&self) -> Result<Project, Failure> {
         Ok(Project::discover(&self.directory(), &self.environment())?)
     }
 
-    /// Acts from now on as if started in the directory that was named: files are looked for there, too.
+    /// Changes the working directory to the one of `-C`, so that files are found there, too.
     pub(crate) fn move_there(self) -> Result<Context, Failure> {
         let directory = self.directory();
         let moved = std::env::set_current_dir(&directory).and_then(|()| std::env::current_dir());
@@ -35,30 +35,30 @@ impl Context {
         Ok(Context { directory: Some(there), ..self })
     }
 
-    /// The directory to act in.
+    /// The directory of `-C`, or the current one.
     pub(crate) fn directory(&self) -> PathBuf {
         self.directory.clone().unwrap_or_else(|| PathBuf::from("."))
     }
 
-    /// The store, if it was named: by a flag, by its variable, or by the user's settings.
+    /// The store, if one was given: by a flag, by its variable, or by the user's settings.
     pub(crate) fn store_url(&self) -> Result<Option<StoreUrl>, Failure> {
         Ok(Project::named_store(&self.directory(), &self.environment())?)
     }
 
-    /// What applies beside the project's own settings. The flag and the variable of the store are one to the parser.
+    /// The settings beside the project's own. The parser does not distinguish the flag of the store from its variable.
     pub(crate) fn environment(&self) -> Environment {
         Environment { store: self.store.clone(), ..Environment::from_process() }
     }
 
-    /// The project, open for all calls, on behalf of whoever gave the command.
+    /// A client that acts for the caller of this command.
     pub(crate) fn client(&self) -> Result<Arc<Client>, Failure> {
-        let client = self.client_of_nobody()?;
+        let client = self.runner_client()?;
         client.act_for(&caller::actor());
         Ok(client)
     }
 
-    /// The project, open for all calls of a runner, which acts on its own.
-    pub(crate) fn client_of_nobody(&self) -> Result<Arc<Client>, Failure> {
+    /// A client of a runner, which acts for no caller.
+    pub(crate) fn runner_client(&self) -> Result<Arc<Client>, Failure> {
         let printer = self.printer.clone();
         let on_stall = move |occupant: &banksman_store::sqlite::Occupant| {
             let (pid, command, state) = (occupant.pid, &occupant.command, occupant.state);
@@ -69,24 +69,24 @@ impl Context {
         Ok(client)
     }
 
-    /// Where control sockets of sessions are kept in memory, if the system has a place for that.
+    /// The directory for control sockets in memory, if the system has one.
     fn socket_dir(&self, project: &Project) -> Option<PathBuf> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir())?;
         Some(runtime.join("banksman").join(project.config().project.as_ref()?))
     }
 
-    /// The sessions of a project, as a runner of this process would keep them.
+    /// The sessions of a project, as a runner in this process would keep them.
     pub(crate) fn sessions(&self, project: &Project) -> Sessions {
         Sessions::new(project).sockets(self.socket_dir(project)).store(self.store.clone())
     }
 
-    /// The project, open for reading.
+    /// The store of the project, open for reading.
     pub(crate) fn reader(&self) -> Result<Reader, Failure> {
         Ok(self.project()?.reader()?)
     }
 }
 
-/// Who acts, and on whose behalf.
+/// The holder of a call, with its ancestors.
 #[derive(Debug, Clone)]
 pub(crate) struct Actor {
     pub(crate) holder: HolderId,
@@ -94,8 +94,8 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// The name given, or the inherited one, or one made from the request, or a fresh one. A request that is repeated must
-    /// come from the same holder.
+    /// The given name, the inherited one, one derived from the request, or a fresh one. A repeated request must come
+    /// from the same holder.
     pub(crate) fn new(given: Option<&HolderId>, request: Option<&RequestId>) -> Result<Actor, Failure> {
         match (given, inherited()?) {
             (Some(holder), inherited) => Ok(Actor::descend(holder.clone(), inherited)),
@@ -104,7 +104,7 @@ impl Actor {
         }
     }
 
-    /// The name given, or the inherited one, or the one that `otherwise` finds.
+    /// The given name, the inherited one, or the result of `otherwise`.
     pub(crate) fn named(
         given: Option<&HolderId>,
         otherwise: impl FnOnce() -> Option<HolderId>,
@@ -116,17 +116,17 @@ impl Actor {
         })
     }
 
-    /// The name given, or one made from the request, or a fresh one, in any case as a descendant of the inherited one.
+    /// The given name, one derived from the request, or a fresh one; always a descendant of the inherited holder.
     pub(crate) fn fresh(given: Option<&HolderId>, request: Option<&RequestId>) -> Result<Actor, Failure> {
         Ok(Actor::descend(given.cloned().unwrap_or_else(|| fresh(request)), inherited()?))
     }
 
-    /// The name given, or the inherited one: whoever heartbeats or releases must be somebody.
-    pub(crate) fn existing(given: Option<&HolderId>, told_by: &str) -> Result<HolderId, Failure> {
+    /// The given name, or the inherited one: a heartbeat or a release needs a holder.
+    pub(crate) fn existing(given: Option<&HolderId>, printed_by: &str) -> Result<HolderId, Failure> {
         let inherited = inherited()?.map(|actor| actor.holder);
         given.cloned().or(inherited).ok_or_else(|| {
             Failure::usage("who holds it? --holder is missing")
-                .hint(format!("name the holder that {told_by} printed; inside of `run`, BANKSMAN_HOLDER has it"))
+                .hint(format!("name the holder that {printed_by} printed; inside of `run`, BANKSMAN_HOLDER has it"))
         })
     }
 
@@ -141,7 +141,7 @@ impl Actor {
         }
     }
 
-    /// The ancestors as the environment carries them: names contain no line breaks.
+    /// The ancestors as an environment variable, one per line: names contain no line breaks.
     pub(crate) fn ancestors_variable(&self) -> String {
         self.ancestors.iter().map(HolderId::as_str).collect::<Vec<_>>().join("\n")
     }
@@ -157,7 +157,7 @@ fn inherited() -> Result<Option<Actor>, Failure> {
     Ok(caller::holder()?.map(|caller| Actor { holder: caller.holder, ancestors: caller.ancestors }))
 }
 
-/// The epoch that `… run` passed on, if it was for this very resource.
+/// The epoch that `… run` passed on, if it was for this resource.
 pub(crate) fn inherited_epoch(kind: &str, name: &str) -> Result<Option<Epoch>, Failure> {
     let kind = kind.to_uppercase();
     if variable(&format!("BANKSMAN_{kind}")).as_deref() != Some(name) {

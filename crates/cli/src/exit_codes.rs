@@ -1,22 +1,22 @@
 //! The exit codes. They are part of the interface and never change their meaning.
 
-/// Done.
+/// The command succeeded.
 pub(crate) const OK: u8 = 0;
-/// Something went wrong that has no code of its own.
+/// An error without a code of its own.
 pub(crate) const ERROR: u8 = 1;
-/// The command line makes no sense, or an edit was refused.
+/// Invalid command line, or a refused edit.
 pub(crate) const USAGE: u8 = 2;
-/// The configuration, a runbook or the store's format is wrong.
+/// The configuration, a runbook or the store's format is invalid.
 pub(crate) const CONFIG: u8 = 3;
 /// Not found, or nothing there.
 pub(crate) const NOT_FOUND: u8 = 4;
-/// Not permitted: not the owner, or it needs `--force`.
+/// Not permitted: not the holder, or `--force` is needed.
 pub(crate) const NOT_PERMITTED: u8 = 5;
-/// Locked, busy, full, or waited too long.
+/// Locked, busy, full, or timed out.
 pub(crate) const LOCKED: u8 = 6;
 /// Unhealthy, or stalled.
 pub(crate) const UNHEALTHY: u8 = 7;
-/// Fenced: somebody else has had it since.
+/// Fenced: another holder has had it since.
 pub(crate) const FENCED: u8 = 8;
 /// Waiting would be a deadlock.
 pub(crate) const DEADLOCK: u8 = 9;

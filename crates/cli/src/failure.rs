@@ -1,4 +1,4 @@
-//! How a command fails: a code for programs, a sentence for people, a hint, an exit status. All in one place.
+//! Failures of commands: a code for programs, a message and a hint for people, and an exit status, all in one place.
 
 use banksman_runtime::caller::CallerError;
 use banksman_runtime::config::{ConfigError, Problem, Source};
@@ -14,18 +14,17 @@ use crate::terminal;
 use crate::views;
 use crate::views::problems::{RunbookProblem, SettingProblem};
 
-/// Why a command did not do what it was asked.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
     #[serde(skip)]
     pub(crate) exit: u8,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// What the message is about, by name.
+    /// The objects of the message, by name.
     pub(crate) details: Map<String, Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// What people are shown before the sentence, such as the lines of a file.
+    /// Text before the message, such as the lines of a file.
     #[serde(skip)]
     pub(crate) body: Option<Box<str>>,
 }
@@ -45,7 +44,7 @@ impl Failure {
         self
     }
 
-    /// Says what the message is about: all fields of a view.
+    /// Sets the details to all fields of a view.
     pub(crate) fn details(mut self, view: &impl Serialize) -> Failure {
         if let Value::Object(fields) = views::value(view) {
             self.details = fields;
@@ -53,30 +52,30 @@ impl Failure {
         self
     }
 
-    /// Adds something that the message is about.
+    /// Adds a detail.
     pub(crate) fn detail(mut self, name: &str, value: &(impl Serialize + ?Sized)) -> Failure {
         self.details.insert(name.to_owned(), views::value(value));
         self
     }
 
-    /// Says where it is, such as "--run".
+    /// Prefixes the message with a place, such as "--run".
     pub(crate) fn at(mut self, place: &str) -> Failure {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// The system failed while something was tried, such as "start the command".
+    /// A system error while doing something, such as "start the command".
     pub(crate) fn system(what: &str, error: impl std::fmt::Display) -> Failure {
         Failure::new(exit::ERROR, "SYSTEM", format!("could not {what}: {error}"))
     }
 
-    /// An answer that the question cannot have.
+    /// An outcome that this request cannot have.
     pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Failure {
         Failure::new(exit::ERROR, "UNEXPECTED", format!("the store gave an answer that makes no sense here: {answer:?}"))
             .hint("this is a fault in banksman; please report it with this message")
     }
 
-    /// A run that cannot be ended from here.
+    /// A run that cannot be ended from this machine.
     pub(crate) fn elsewhere(run: &banksman_core::backlog::Run) -> Failure {
         let message = format!("run {} is on another machine, where no runner is running to end it", run.id);
         Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
@@ -85,7 +84,7 @@ impl Failure {
             .hint("it ends as soon as banksman run is started there")
     }
 
-    /// A run that can be ended only by a person's word.
+    /// A run whose end only a person can confirm.
     pub(crate) fn unproven(run: &banksman_core::backlog::Run, decision: &banksman_core::DecisionId) -> Failure {
         let message = format!("the keeper of run {} is dead, and it cannot be proven from here that its processes are", run.id);
         Failure::new(exit::LOCKED, "SESSION_UNPROVEN", message)
@@ -95,7 +94,7 @@ impl Failure {
             .hint(format!("if its container or machine is gone: banksman decisions resolve {decision} --recommended"))
     }
 
-    /// A wrong argument.
+    /// An invalid argument.
     pub(crate) fn usage(message: impl ToString) -> Failure {
         Failure::new(exit::USAGE, "USAGE", message.to_string())
     }
@@ -244,7 +243,7 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// How to correct a setting: a command is named only if it would be accepted.
+/// How to correct a setting. A command is suggested only if it would be accepted.
 fn config_hint(problem: &Problem) -> String {
     let flag = if matches!(problem.source, Some(Source::User(_))) { " --user" } else { "" };
     match (&problem.source, problem.settable()) {
@@ -342,7 +341,7 @@ impl From<RunbookError> for Failure {
     }
 }
 
-/// A path as people would write it here.
+/// A path relative to the current directory, if it is below it.
 pub(crate) fn near_path(path: &str) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let near = std::path::Path::new(path).strip_prefix(here).map(|path| path.display().to_string());

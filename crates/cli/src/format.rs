@@ -1,4 +1,4 @@
-//! Times, durations and places in words.
+//! Times, durations and positions as text.
 
 use banksman_core::{HolderId, Lease, Span, Stamp, Wall};
 use jiff::tz::TimeZone;
@@ -9,7 +9,7 @@ pub(crate) fn rfc3339(wall: Wall) -> String {
     Timestamp::from_millisecond(wall.0).map_or_else(|_| wall.0.to_string(), |time| format!("{time:.3}"))
 }
 
-/// A moment on the clock of whoever looks: `22:14:07`, and with the day if that is not today, `Nov 17 22:14`.
+/// A moment in local time: `22:14:07`, and with the date if that is not today, `Nov 17 22:14`.
 pub(crate) fn local(wall: Wall) -> String {
     let Ok(time) = Timestamp::from_millisecond(wall.0) else { return wall.0.to_string() };
     let zone = TimeZone::system();
@@ -22,17 +22,17 @@ fn clock(time: &Zoned, now: &Zoned) -> String {
     time.strftime(format).to_string()
 }
 
-/// How long ago a moment was: `3 min ago`.
+/// The time since a moment: `3 min ago`.
 pub(crate) fn ago(wall: Wall) -> String {
     format!("{} ago", since(wall))
 }
 
-/// How long something has been so: `3 min`.
+/// The time since a moment, as a duration: `3 min`.
 pub(crate) fn since(wall: Wall) -> String {
     span(now() - wall)
 }
 
-/// How far away a moment is: `in 3 min`; `now` once it is past.
+/// The time until a moment: `in 3 min`; `now` once it is past.
 pub(crate) fn away(wall: Wall) -> String {
     match wall - now() {
         Span::ZERO => "now".into(),
@@ -44,18 +44,18 @@ fn now() -> Wall {
     Wall(banksman_adapters::host::wall_ms())
 }
 
-/// A holder for people: `run r-7k2m9q1a` for `run:r-7k2m9q1a`, and other names as they are.
+/// A holder with its kind as a word: `run r-7k2m9q1a` for `run:r-7k2m9q1a`; other names are unchanged.
 pub(crate) fn holder(holder: &HolderId) -> String {
     let known = ["run:", "runner:", "pipeline:"].into_iter().find(|kind| holder.as_str().starts_with(kind));
     known.map_or_else(|| holder.to_string(), |kind| holder.as_str().replacen(kind, &kind.replace(':', " "), 1))
 }
 
-/// The wall-clock time of a deadline on the lease clock, as far as it can be told from now.
+/// The approximate wall-clock time of a deadline on the lease clock.
 pub(crate) fn wall_of(deadline: Lease, now: Stamp) -> Wall {
     now.wall_of(deadline)
 }
 
-/// A duration for people, as exact as they need it: `480 ms`, `12 s`, `1 min 30 s`, `4 min`, `5 h 3 min`, `2 d`.
+/// A duration rounded for people: `480 ms`, `12 s`, `1 min 30 s`, `4 min`, `5 h 3 min`, `2 d`.
 pub(crate) fn span(span: Span) -> String {
     let ms = span.as_ms();
     let secs = ms / 1_000;
@@ -73,26 +73,26 @@ pub(crate) fn span(span: Span) -> String {
     }
 }
 
-/// Money, from millionths of a dollar: `$0.0012`, `$3.40`.
+/// An amount in millionths of a dollar: `$0.0012`, `$3.40`.
 pub(crate) fn dollars(micros: u64) -> String {
     let (whole, rest) = (micros / 1_000_000, micros % 1_000_000);
     if micros < 100_000 { format!("${whole}.{:04}", rest / 100) } else { format!("${whole}.{:02}", rest / 10_000) }
 }
 
-/// A word as a shell takes it: in quotes if it needs them.
+/// A word of a shell command, quoted if necessary.
 pub(crate) fn quoted(word: impl std::fmt::Display) -> String {
     let word = word.to_string();
     let plain = |letter: char| letter.is_alphanumeric() || "_-./:@%+=,".contains(letter);
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-/// The last word of a command: one that looks like a flag is told apart from them.
+/// The last word of a command, with `--` before a word that starts with a dash.
 pub(crate) fn last(word: impl std::fmt::Display) -> String {
     let word = quoted(word);
     if word.starts_with('-') { format!("-- {word}") } else { word }
 }
 
-/// A text on one line, whatever is in it: what would break the line or command the terminal is spelt out.
+/// A text on one line, with line breaks and control characters escaped.
 pub(crate) fn one_line(text: &str) -> String {
     crate::terminal::one_line(text)
 }
@@ -112,19 +112,19 @@ pub(crate) fn tasks(number: usize) -> String {
     if number == 1 { "1 task".into() } else { format!("{} tasks", thousands(number)) }
 }
 
-/// A number with commas between its thousands.
+/// A number with thousands separators.
 pub(crate) fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// A size in the unit that suits it: `512 KiB`, `3.2 MiB`.
+/// A size in a suitable unit: `512 KiB`, `3.2 MiB`.
 pub(crate) fn bytes(number: u64) -> String {
     match number {
         0..=1_023 => format!("{number} bytes"),
         1_024..=1_048_575 => format!("{} KiB", number / 1_024),
-        // Whole numbers of this size are exact enough for one digit after the point.
+        // Integer arithmetic is exact enough for one decimal.
         _ => format!("{}.{} MiB", number / 1_048_576, number % 1_048_576 * 10 / 1_048_576),
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_well() {
+    fn durations_are_rounded_for_people() {
         let words = |ms| span(Span::from_ms(ms));
         assert_eq!([words(0), words(480), words(12_900), words(192_000)], ["0 ms", "480 ms", "12 s", "3 min"]);
         assert_eq!([words(60_000), words(90_500), words(119_999)], ["1 min", "1 min 30 s", "1 min 59 s"]);
@@ -155,25 +155,25 @@ mod tests {
     }
 
     #[test]
-    fn places_read_well() {
+    fn ordinals_have_the_right_suffix() {
         let places: Vec<String> = [1, 2, 3, 4, 11, 12, 13, 21, 101, 111].into_iter().map(ordinal).collect();
         assert_eq!(places, ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "101st", "111th"]);
     }
 
     #[test]
-    fn large_numbers_read_well() {
+    fn large_numbers_have_separators() {
         assert_eq!([1, 12, 999, 1_000, 100_000, 1_234_567].map(thousands).join(" "), "1 12 999 1,000 100,000 1,234,567");
         assert_eq!([tasks(1), tasks(0), tasks(1_000)], ["1 task", "0 tasks", "1,000 tasks"]);
     }
 
     #[test]
-    fn what_a_shell_would_break_is_quoted() {
+    fn words_with_special_characters_are_quoted() {
         let words = ["deploy", "db/main:2", "my lock", "it's", "$HOME", "", "größe", "a;b"].map(quoted);
         assert_eq!(words, ["deploy", "db/main:2", "'my lock'", r"'it'\''s'", "'$HOME'", "''", "größe", "'a;b'"]);
     }
 
     #[test]
-    fn what_would_break_a_line_is_spelt_out() {
+    fn control_characters_are_escaped_in_one_line() {
         assert_eq!(one_line("a\nb\rc\t\u{1b}[31m größe"), r"a\nb\rc\t\u{1b}[31m größe");
     }
 

@@ -1,7 +1,7 @@
 //! The gate before a command: a process that waits for the lock, and then becomes the command.
 //!
-//! It exists so that the command's identity can be recorded together with the lock: pid and start time survive
-//! `exec`. It dies with the wrapper that started it, and so does the command that it becomes.
+//! It exists so that the identity of the command can be recorded together with the lock: pid and start time survive
+//! `exec`. The gate dies with the wrapper that started it, and so does the command.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,19 +16,18 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use crate::exit_codes as exit;
 use crate::terminal;
 
-/// The hidden first argument.
+/// The hidden first argument of a gate process.
 const MARK: &str = "__gate";
 
-/// The client: the child that waits, and the pipe that lets it go.
+/// The wrapper's side: the waiting child, and the pipe that releases it.
 pub(crate) struct Gate {
     child: Child,
     pipe: File,
-    /// Stays open so that the child can open it for itself, whenever it comes to that.
+    /// Stays open because the child opens the read end through `/proc` at any later time.
     _read: OwnedFd,
 }
 
-/// Starts a gate for `command`. Must be called from the main thread: the child dies when the thread that started
-/// it does.
+/// Starts a gate for `command`. Must be called from the main thread: the child dies with the thread that started it.
 pub(crate) fn start(command: &[OsString]) -> std::io::Result<Gate> {
     let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut gate = Command::new("/proc/self/exe");
@@ -45,7 +44,7 @@ impl Gate {
     }
 
     /// Opens the gate: the command starts, with these variables added to its environment. The gate must be kept until
-    /// the command ends, as the child may only now come to open its end of the pipe.
+    /// the command ends, because the child may not have opened its end of the pipe yet.
     pub(crate) fn open(&mut self, variables: &[(&str, OsString)]) -> std::io::Result<()> {
         let mut text = Vec::new();
         for (name, value) in variables {
@@ -55,16 +54,16 @@ impl Gate {
         self.pipe.write_all(&text)
     }
 
-    /// Keeps it shut: the command never starts.
+    /// Closes the gate for good: the command never starts.
     pub(crate) fn abandon(self) {
         let Gate { mut child, pipe, _read } = self;
         drop(pipe);
-        // It ends by itself when the pipe closes.
+        // The gate exits when the pipe closes.
         child.wait().ok();
     }
 }
 
-/// The server. Returns `None` if this process is not a gate.
+/// The child's side. Returns `None` if this process is not a gate.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let mut args = args.iter().skip(1);
     if args.next()? != MARK {
@@ -78,7 +77,7 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
 
 fn wait_and_become(parent: i32, fd: i32, command: &[&OsString]) -> ExitCode {
     let orphan = |()| getppid().is_none_or(|pid| pid.as_raw_nonzero().get() != parent);
-    // The wrapper may have died before the kernel was told; then nobody would end this process.
+    // If the wrapper died before the death signal was set, nothing would end this process.
     if set_parent_process_death_signal(Some(Signal::KILL)).map_or(true, orphan) {
         return ExitCode::from(exit::ERROR);
     }
@@ -91,8 +90,8 @@ fn wait_and_become(parent: i32, fd: i32, command: &[&OsString]) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Reads `NAME=value` pairs until the empty one that lets the command start; `None` if the pipe closes before. The
-/// pipe is opened through the parent's `/proc`, so that the command inherits no stray descriptor.
+/// Reads `NAME=value` pairs until the empty pair that releases the command; `None` if the pipe closes before. The pipe
+/// is opened through the parent's `/proc`, so that the command does not inherit a stray descriptor.
 fn read_variables(parent: i32, fd: i32) -> Option<Vec<(OsString, OsString)>> {
     let mut pipe = BufReader::new(File::open(format!("/proc/{parent}/fd/{fd}")).ok()?);
     let mut variables = Vec::new();

@@ -1,17 +1,17 @@
-//! Every command that a message, a hint or a help page names exists, with the flags that it is named with.
+//! Tests that every command in a message, a hint or a help page exists, with its flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory};
 
-/// The crates whose texts people read.
+/// The crates that contain messages for people.
 const CRATES: [&str; 4] = ["cli", "runtime", "engine", "core"];
 
-/// What may follow the name of the program where it is no command.
+/// Words that follow the name of the program in prose.
 const PROSE: [&str; 8] = ["that", "folder", "needs", "merge", "project", "itself", "made", "writes"];
 
-/// What ends a command in a text, beside the end of the line.
+/// The ends of a command in a text, beside the end of the line.
 const ENDS: [&str; 10] = ["\"", ";", ")", "(", "`", "\\n", "]", ", ", "{", " -- "];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -23,8 +23,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Why a command line that is named somewhere does not work, if so.
-fn wrong(root: &Command, text: &str) -> Option<String> {
+/// The reason why a command line in a text does not work, if it does not.
+fn mistake(root: &Command, text: &str) -> Option<String> {
     let end = ENDS.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
     let mut words = text[..end].split_whitespace().peekable();
     let (mut command, mut path) = (root, String::from("banksman"));
@@ -48,13 +48,13 @@ fn wrong(root: &Command, text: &str) -> Option<String> {
 }
 
 #[test]
-fn every_command_that_a_text_names_exists() {
+fn every_command_named_in_a_text_exists() {
     let mut root = crate::Cli::command();
     root.build();
     let mut files = Vec::new();
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     CRATES.iter().for_each(|name| sources(&crates.join(name).join("src"), &mut files));
-    let (mut wrongs, mut number) = (Vec::new(), 0);
+    let (mut mistakes, mut number) = (Vec::new(), 0);
     for path in files.iter().filter(|path| !path.ends_with("hints.rs")) {
         let text = fs::read_to_string(path).unwrap();
         for (line, text) in text.lines().enumerate().filter(|(_, text)| !text.trim_start().starts_with("//!")) {
@@ -66,13 +66,13 @@ fn every_command_that_a_text_names_exists() {
                 }
                 number += 1;
                 let found = match root.find_subcommand(&word) {
-                    Some(_) => wrong(&root, rest),
+                    Some(_) => mistake(&root, rest),
                     None => Some(format!("there is no command {word}")),
                 };
-                wrongs.extend(found.map(|why| format!("{}:{}: {why}", path.display(), line + 1)));
+                mistakes.extend(found.map(|why| format!("{}:{}: {why}", path.display(), line + 1)));
             }
         }
     }
     assert!(number > 300, "only {number} commands were found");
-    assert!(wrongs.is_empty(), "{wrongs:#?}");
+    assert!(mistakes.is_empty(), "{mistakes:#?}");
 }

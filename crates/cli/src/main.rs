@@ -62,7 +62,7 @@ Examples:
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
   banksman demo                                run a demonstration";
 
-/// The heading of the flags that every command has: its own come first.
+/// The heading of the global flags, which follow the command's own.
 const GLOBAL: &str = "Global options";
 
 #[derive(Debug, clap::Args)]
@@ -147,7 +147,7 @@ subcommands! {
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    // What this program starts itself as: none of it is a verb for people.
+    // The program starts itself for internal purposes; these commands are not part of the interface.
     banksman_runtime::enter();
     if let Some(status) = gate::enter(&args).or_else(|| merge_branch::enter(&args)) {
         return status;
@@ -161,7 +161,7 @@ fn main() -> ExitCode {
     };
     let printer = Printer { json: cli.global.json, quiet: cli.global.quiet, command: command_name(&matches) };
     let context = Context { printer: printer.clone(), directory: cli.global.directory, store: cli.global.store };
-    // The environment says which project a run belongs to, not where it works: only the flag moves.
+    // The variable says which project a run belongs to, not where it works: only the flag changes the working directory.
     let moved =
         if matches.value_source("directory") == Some(ValueSource::CommandLine) { context.move_there() } else { Ok(context) };
     let result = moved.and_then(|context| {
@@ -177,16 +177,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a command line says that begins with the name of its command, as most do. None if that one cannot make sense of it: the whole
-/// parser says what is wrong, and has the help.
+/// Parses a command line that starts with the name of its command, as most do. `None` if that fails: the full parser
+/// then reports the error, and has the help.
 fn matches_alone(args: &[OsString]) -> Option<ArgMatches> {
     let command = Command::alone(args.get(1)?.to_str()?, args.get(2).and_then(|verb| verb.to_str()))?;
     let cli = Global::augment_args(clap::Command::new("banksman")).subcommand_required(true).subcommand(command);
-    // It is used once, and taking it apart takes as long as half of the parsing.
+    // The parser is used once, and dropping it takes half as long as parsing.
     ManuallyDrop::new(cli).try_get_matches_from_mut(args).ok()
 }
 
-/// The command in words, as the JSON envelope names it: an alias counts as the name that it stands for.
+/// The command as the JSON envelope names it; an alias is replaced by its command.
 fn command_name(matches: &ArgMatches) -> String {
     let verbs = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
     let words = verbs.map(|(name, _)| name).collect::<Vec<_>>().join(" ");
@@ -198,12 +198,12 @@ fn command_name(matches: &ArgMatches) -> String {
     }
 }
 
-/// A command line that cannot be understood; also help and version, which are no mistakes.
+/// Handles a command line that cannot be parsed; also help and version, which are no errors.
 fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
     let wants_json = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--json");
     if error.use_stderr() && wants_json {
         let text = error.render().to_string();
-        // The first paragraph says what is wrong, the rest is advice for people.
+        // The first paragraph is the error, the rest is advice for people.
         let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         let (command, help) = match named(args) {
@@ -212,7 +212,7 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
         };
         Printer { json: true, quiet: false, command }.failure(&failure::Failure::usage(what).hint(help));
     } else if error.use_stderr() {
-        // What was typed is repeated there.
+        // The error repeats the user's input.
         Printer { json: false, quiet: false, command: "banksman".into() }.misuse(&error.render().to_string());
     } else if error.print().is_err() {
         return ExitCode::from(exit_codes::ERROR);
@@ -220,13 +220,13 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { exit_codes::USAGE } else { exit_codes::OK })
 }
 
-/// The command that a command line names, as far as it can be told where the rest of it is wrong.
+/// The command of an invalid command line, as far as it can be recognised.
 fn named(args: &[OsString]) -> Option<String> {
     let mut command = &Cli::command();
     let mut words = Vec::new();
     let mut rest = args.iter().skip(1).map_while(|arg| arg.to_str());
     while let Some(arg) = rest.next() {
-        // Before a command there are global options only.
+        // Only global options precede a command.
         if matches!(arg, "-C" | "--directory" | "--store") {
             rest.next();
         } else if !arg.starts_with('-') {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_alone_is_the_command_among_all() {
+    fn a_command_built_alone_equals_the_one_in_the_full_parser() {
         let all = Cli::command();
         let mut verbs = 0;
         for noun in all.get_subcommands() {

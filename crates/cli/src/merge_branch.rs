@@ -1,4 +1,5 @@
-//! The merge of a branch, as a session does it, to be tried by hand. It is not listed among the verbs: a runbook asks for it.
+//! The hidden command `merge-branch`: merges a branch as a session does. A runbook calls it; it can also be called
+//! manually.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -10,7 +11,6 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::printer::Printer;
 
-/// The first argument.
 const VERB: &str = "merge-branch";
 
 /// Merges a branch into another of the project's repository.
@@ -31,7 +31,7 @@ fn how(word: &str) -> Result<MergeHow, String> {
     MergeHow::ALL.into_iter().find(|how| how.as_str() == word).ok_or_else(|| format!("the words are {}", words()))
 }
 
-/// Does it, if that is what this process is for.
+/// Runs the command if this process was started for it.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let rest = args.get(1..).filter(|rest| rest.first().is_some_and(|verb| verb == VERB))?;
     let printer = Printer { json: false, quiet: false, command: VERB.into() };
@@ -48,7 +48,7 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     Some(ExitCode::from(match order.run(&context) {
         Ok(()) => exit::OK,
         Err(message) => {
-            // As it is: a strategy compares the beginning of the line.
+            // Without a prefix: a strategy compares the start of the line.
             printer.note(&message);
             exit::ERROR
         }

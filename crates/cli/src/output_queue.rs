@@ -1,5 +1,5 @@
-//! Output of a command that must never wait for whoever reads it: a pipe that nobody reads, or a terminal stopped by Ctrl-S.
-//! A thread writes it; when too much waits, lines are dropped and counted.
+//! Output of a command that must never block: its reader may be a pipe that is not read, or a terminal stopped by
+//! Ctrl-S. A thread writes the output; when too many lines wait, further lines are dropped and counted.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use serde_json::Value;
 use crate::printer::Printer;
 use crate::views;
 
-/// How many lines wait at most.
+/// The upper bound on waiting lines.
 const LINES: usize = 1_000;
 
-/// How long the end of a command is held up by output of which nothing is taken.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the end of the command waits for output that does not progress.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often that is looked at.
-const ROUND: Duration = Duration::from_millis(100);
+/// The interval at which progress is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Lines on their way out.
+/// The sender of the lines.
 #[derive(Debug)]
 pub(crate) struct OutputQueue {
     lines: SyncSender<Line>,
@@ -32,22 +32,23 @@ pub(crate) struct OutputQueue {
     end: Receiver<()>,
 }
 
-/// The line below everything else.
+/// The line below the other output.
 #[derive(Debug)]
 pub(crate) struct StatusLine(SyncSender<Line>);
 
 #[derive(Debug)]
 enum Line {
-    /// A remark on stderr.
+    /// A note on stderr.
     Note(String),
-    /// The result on stdout, for programs and for people.
+    /// The result on stdout, as JSON and as text.
     Result(Value, String),
-    /// The line below everything else, in place of the one before.
+    /// Replaces the line below the other output.
     Status(String),
 }
 
 impl StatusLine {
-    /// Shows another text there; an empty one removes it. It is left out while too much waits: the next one tells more.
+    /// Replaces the line; an empty text removes it. Skipped while too many lines wait, because the next update replaces
+    /// it anyway.
     pub(crate) fn show(&self, text: String) {
         self.0.try_send(Line::Status(text)).ok();
     }
@@ -76,24 +77,24 @@ impl OutputQueue {
                     printer.rewrite(&status);
                 }
                 count.fetch_add(1, Ordering::Relaxed);
-                tell_dropped(&printer, &missing);
+                report_dropped(&printer, &missing);
             }
         };
         std::thread::Builder::new().name("banksman-output".into()).spawn(write)?;
         Ok(OutputQueue { lines, dropped, written, end })
     }
 
-    /// A remark on stderr, now or as soon as somebody reads; or never.
+    /// Queues a note for stderr. It may be dropped.
     pub(crate) fn note(&self, text: String) {
         self.push(Line::Note(text));
     }
 
-    /// The result of the command.
+    /// Queues the result of the command.
     pub(crate) fn result(&self, view: &impl Serialize, text: String) {
         self.push(Line::Result(views::value(view), text));
     }
 
-    /// The line below everything else. Whoever has it ends before the queue does.
+    /// The line below the other output. It must be dropped before the queue is finished.
     pub(crate) fn status_line(&self) -> StatusLine {
         StatusLine(self.lines.clone())
     }
@@ -104,23 +105,23 @@ impl OutputQueue {
         }
     }
 
-    /// Waits until everything is written, as long as somebody reads.
+    /// Waits until everything is written, as long as the output progresses.
     pub(crate) fn finish(self) {
         drop(self.lines);
         let (mut written, mut since) = (self.written.load(Ordering::Relaxed), Instant::now());
-        while self.end.recv_timeout(ROUND) == Err(RecvTimeoutError::Timeout) {
+        while self.end.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let now = self.written.load(Ordering::Relaxed);
             if now != written {
                 (written, since) = (now, Instant::now());
-            } else if since.elapsed() > PATIENCE {
+            } else if since.elapsed() > STALL_TIMEOUT {
                 return;
             }
         }
     }
 }
 
-/// Says how many lines are missing, where they are.
-fn tell_dropped(printer: &Printer, dropped: &AtomicU64) {
+/// Reports the number of lines dropped at this position.
+fn report_dropped(printer: &Printer, dropped: &AtomicU64) {
     match dropped.swap(0, Ordering::Relaxed) {
         0 => {}
         1 => printer.note("1 line of output was dropped"),

@@ -1,5 +1,5 @@
-//! What only a person may do. A task's command must not answer the question that was asked about it, nor trust or configure what
-//! it is started by. This stops accidents, not malice: a run is started by the same user, who can do anything anyway.
+//! Commands that only a person may use. The command of a task must not answer the question about the task, nor trust or
+//! configure what it is started by. This prevents accidents, not malice: a run has the rights of the same user.
 
 use banksman_core::RunId;
 use banksman_store::Key;
@@ -8,16 +8,16 @@ use crate::context::{Context, variable};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
-/// The commands that are refused inside of a run, by their names.
+/// The commands that are refused inside of a run.
 const COMMANDS: [&str; 8] =
     ["config set", "decisions resolve", "decisions review", "pause", "pipelines unblock", "resume", "stop", "trust"];
 
-/// Refuses a command that only a person may give, inside of a run.
+/// Refuses a person's command inside of a run.
 pub(crate) fn check(command: &str, context: &Context) -> Result<(), Failure> {
     if COMMANDS.contains(&command) { require_person(command, context) } else { Ok(()) }
 }
 
-/// Refuses what only a person may do, inside of a run.
+/// Fails inside of a run.
 pub(crate) fn require_person(command: &str, context: &Context) -> Result<(), Failure> {
     let Some(run) = variable("BANKSMAN_RUN").filter(|run| !is_over(run, context)) else { return Ok(()) };
     let message = format!("banksman {command} is for people, and this is inside of run {run}");
@@ -27,8 +27,7 @@ pub(crate) fn require_person(command: &str, context: &Context) -> Result<(), Fai
         .hint("leave it to a person, outside of every run; banksman events --json shows who did what"))
 }
 
-/// Whether the project knows that the run has ended: a terminal that was opened inside of it may live on. Of a run that the project
-/// does not know nothing is known.
+/// Whether the run is known to have ended: a terminal opened inside of it may live on. An unknown run counts as live.
 fn is_over(run: &str, context: &Context) -> bool {
     let Ok(run) = RunId::new(run) else { return false };
     let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Run(run.clone())].into())?));
@@ -40,7 +39,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn these_commands_exist() {
+    fn person_only_commands_exist() {
         for command in super::COMMANDS {
             let found = command.split(' ').try_fold(crate::Cli::command(), |found, verb| found.find_subcommand(verb).cloned());
             assert!(found.is_some(), "{command}");

@@ -1,5 +1,5 @@
-//! Decides once where output goes: data on stdout, everything else on stderr, JSON if asked. Every text passes through
-//! [`terminal::render`] here, so that nothing from outside commands a terminal; see there.
+//! Decides once where output goes: data on stdout, everything else on stderr, JSON if requested. Every text passes
+//! through [`terminal::render`] here, so that external text cannot control the terminal.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -23,11 +23,11 @@ pub(crate) const CYAN: Style = Style::new("36");
 pub(crate) struct Printer {
     pub(crate) json: bool,
     pub(crate) quiet: bool,
-    /// The command in words, for the envelope.
+    /// The command, for the envelope.
     pub(crate) command: String,
 }
 
-/// What `--json` prints of a command that did what it was asked.
+/// The envelope of a successful command.
 #[derive(Serialize)]
 struct Success<'a, V> {
     success: bool,
@@ -35,7 +35,7 @@ struct Success<'a, V> {
     data: &'a V,
 }
 
-/// What `--json` prints of a command that failed.
+/// The envelope of a failed command.
 #[derive(Serialize)]
 struct Failed<'a> {
     success: bool,
@@ -44,18 +44,18 @@ struct Failed<'a> {
 }
 
 impl Printer {
-    /// The result of a command that did what it was asked: its view for programs, its words for people.
+    /// Prints the result of a successful command: the view as JSON, or the text.
     pub(crate) fn result(&self, view: &impl Serialize, human: impl AsRef<str>) -> ExitResult {
         self.print(view, human);
         Ok(exit::OK)
     }
 
-    /// The same, for a command that has more to say or another exit status.
+    /// Prints a result, for a command with further output or another exit status.
     pub(crate) fn print(&self, view: &impl Serialize, human: impl AsRef<str>) {
         self.try_result(view, human).unwrap_or_else(|error| self.lost(&error));
     }
 
-    /// The same, for a command that can take back what it did if nobody learns of it.
+    /// Prints a result, for a command that is undone if the output fails.
     pub(crate) fn try_result(&self, view: &impl Serialize, human: impl AsRef<str>) -> io::Result<()> {
         if self.json {
             self.try_line(&json(&Success { success: true, command: &self.command, data: view }))
@@ -70,12 +70,12 @@ impl Printer {
         }
     }
 
-    /// A view as one line of JSON, without an envelope.
+    /// Prints a view as one line of JSON, without an envelope.
     pub(crate) fn view(&self, view: &impl Serialize) {
         self.line(&json(view));
     }
 
-    /// One line of data on stdout. A reader that went away, as `head` does, ends the process quietly.
+    /// Prints one line of data on stdout. If the reader has gone, as `head` does, the process exits without an error.
     pub(crate) fn line(&self, text: &str) {
         self.try_line(text).unwrap_or_else(|error| self.lost(&error));
     }
@@ -86,7 +86,7 @@ impl Printer {
         writeln!(out, "{text}").and_then(|()| out.flush())
     }
 
-    /// Ends the process, because stdout takes nothing any more. A reader that went away has had what it wanted.
+    /// Exits after a failed write to stdout. A reader that has closed the pipe has all it wanted.
     fn lost(&self, error: &io::Error) -> ! {
         if error.kind() != io::ErrorKind::BrokenPipe {
             self.stderr(&format!("{RED}error:{RED:#} cannot write to stdout: {error}\n"));
@@ -95,13 +95,13 @@ impl Printer {
         std::process::exit(i32::from(exit::OK))
     }
 
-    /// Data on stdout as it is, whatever it is.
+    /// Prints bytes on stdout unchanged.
     pub(crate) fn raw(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
         out.write_all(bytes).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
     }
 
-    /// Output of a run on stdout. A terminal is shown its colours, and nothing else that would command it; everything else gets every byte.
+    /// Prints output of a run on stdout: on a terminal only its text and colours, otherwise every byte.
     pub(crate) fn log(&self, filter: &mut LogFilter, bytes: &[u8]) {
         if !std::io::stdout().is_terminal() {
             return self.raw(bytes);
@@ -114,13 +114,13 @@ impl Printer {
         self.write_log(filter.finish());
     }
 
-    /// What a filter has let pass.
+    /// Prints filtered output.
     fn write_log(&self, text: &str) {
         let mut out = anstream::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).unwrap_or_else(|error| self.lost(&error));
     }
 
-    /// A remark on stderr.
+    /// Prints a note on stderr.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
             let text = terminal::stderr_width().map_or_else(|| text.to_owned(), |width| terminal::wrap(text, width));
@@ -128,7 +128,7 @@ impl Printer {
         }
     }
 
-    /// Why the command failed.
+    /// Prints the failure of the command.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
             return self.view(&Failed { success: false, command: &self.command, error: failure });
@@ -142,29 +142,29 @@ impl Printer {
         self.stderr(&(body + &text));
     }
 
-    /// A command line that is not understood, as its parser says it.
+    /// Prints an error of the command line parser.
     pub(crate) fn misuse(&self, text: &str) {
         let text = text.strip_prefix("error:").map_or_else(|| text.to_owned(), |rest| format!("{RED}error:{RED:#}{rest}"));
         self.stderr(&text);
     }
 
-    /// Whether a person looks at stderr, so that a line that changes is welcome.
+    /// Whether stderr is a terminal, so that a status line can be rewritten.
     pub(crate) fn is_watched(&self) -> bool {
         !self.quiet && !self.json && std::io::stderr().is_terminal()
     }
 
-    /// Asks a person, who answers behind the question.
+    /// Asks a question; the answer is typed behind it.
     pub(crate) fn ask(&self, question: &str) {
         let text = terminal::stderr_width().map_or_else(|| question.to_owned(), |width| terminal::wrap(question, width));
         self.stderr(&format!("{text} "));
     }
 
-    /// Replaces the current line on stderr. A line that is too long for the terminal is cut, also if the terminal adds a `^C` to it: one that
-    /// wraps cannot be replaced.
+    /// Replaces the current line on stderr. A line that is too long for the terminal is truncated, with room for a `^C`
+    /// of the terminal: a wrapped line cannot be replaced.
     pub(crate) fn rewrite(&self, text: &str) {
         let text = terminal::one_line(text);
         let text = terminal::stderr_width().map_or_else(|| text.clone(), |width| terminal::cut(&text, width.saturating_sub(3)));
-        // That it is rewritten has nothing to do with colours, which may not be wanted. There is nowhere left to complain to.
+        // The line is rewritten even if colours are off. Errors are ignored: there is no other place to report them.
         io::stderr().write_all(b"\r\x1b[2K").ok();
         self.write_stderr(&self.render(&text));
     }
@@ -174,10 +174,10 @@ impl Printer {
     }
 
     fn write_stderr(&self, rendered: &str) {
-        // Stripped of its colours first, so that it is written at once and not word by word.
+        // Colours are stripped into a buffer first, so that the text is written at once and not word by word.
         let mut whole =
             anstream::AutoStream::new(Vec::with_capacity(rendered.len()), anstream::AutoStream::choice(&io::stderr()));
-        // There is nowhere left to complain to.
+        // Errors are ignored: there is no other place to report them.
         whole.write_all(rendered.as_bytes()).and_then(|()| io::stderr().write_all(&whole.into_inner())).ok();
     }
 
@@ -186,7 +186,7 @@ impl Printer {
     }
 }
 
-/// A view as JSON, with the keys of every object in alphabetical order: the order of the fields of a type means nothing.
+/// A view as JSON, with the keys of every object in alphabetical order.
 fn json(view: &impl Serialize) -> String {
     views::value(view).to_string()
 }

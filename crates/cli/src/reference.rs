@@ -1,5 +1,5 @@
-//! The pages of docs/reference that are generated: from the definition of the command line, from the table of keys, and from
-//! the description of runbooks. `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes them anew.
+//! The generated pages of docs/reference: from the definition of the command line, from the table of settings, and from
+//! the description of runbooks. `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes them.
 
 mod environment;
 mod events;
@@ -9,7 +9,7 @@ use std::fmt::Write;
 use banksman_runtime::config::{Home, KEYS, Kind};
 use clap::{Arg, Command, CommandFactory};
 
-/// How the pages begin.
+/// The start of each page.
 const NOTICE: &str = "<!-- Generated. Do not edit: `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes it anew. -->";
 
 #[test]
@@ -53,7 +53,7 @@ fn compare(page: &str, expected: &str) {
     );
 }
 
-/// All commands, each before those below it.
+/// All commands, each before its subcommands.
 fn commands() -> Vec<Command> {
     fn collect(command: &Command, all: &mut Vec<Command>) {
         all.push(command.clone());
@@ -216,7 +216,7 @@ comments and everything else in the file, and replaces the file at once or not a
     page
 }
 
-/// Text that fits into a cell of a table.
+/// A text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ")
 }

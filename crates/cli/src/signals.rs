@@ -1,4 +1,4 @@
-//! Signals as things to read: what arrived, and whether a process sent it or the terminal.
+//! Signals as a readable descriptor, with their origin: a process or the terminal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,39 +16,38 @@ use signal_hook::low_level::siginfo::Cause;
 
 use crate::failure::Failure;
 
-/// What asks a command to end.
+/// The signals that ask a command to end.
 const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
-/// The signals that this process takes note of instead of dying.
+/// The signals that this process handles instead of dying.
 pub(crate) struct Signals(SignalDelivery<UnixStream, WithOrigin>);
 
-/// A signal that arrived.
 pub(crate) enum Arrived {
     /// A child changed its state.
     Child,
-    /// Another process sent this.
+    /// Sent by another process.
     Sent(i32),
-    /// The terminal sent it, to every process in the foreground.
+    /// Sent by the terminal to every process in the foreground.
     Terminal,
 }
 
 impl Signals {
-    /// Starts to take note of whatever asks the command to end.
+    /// Starts to handle the signals that ask a command to end.
     pub(crate) fn install() -> Result<Signals, Failure> {
         let delivery = UnixStream::pair().and_then(|(read, write)| {
             read.set_nonblocking(true)?;
             SignalDelivery::with_pipe(read, write, WithOrigin::default(), ENDING)
         });
-        delivery.map(Signals).map_err(not_noted)
+        delivery.map(Signals).map_err(signal_failure)
     }
 
-    /// Takes note of all that a wrapper must act on or pass on.
+    /// Also handles the signals that a wrapper must act on or forward.
     pub(crate) fn extend_for_child(&self) -> Result<(), Failure> {
         let handle = self.0.handle();
-        [SIGCHLD, SIGUSR1, SIGUSR2].into_iter().try_for_each(|signal| handle.add_signal(signal)).map_err(not_noted)
+        [SIGCHLD, SIGUSR1, SIGUSR2].into_iter().try_for_each(|signal| handle.add_signal(signal)).map_err(signal_failure)
     }
 
-    /// What has arrived since the last look.
+    /// The signals that have arrived since the last call.
     pub(crate) fn take(&mut self) -> Vec<Arrived> {
         let arrived = self.0.pending().map(|origin| match (origin.signal, origin.cause) {
             (SIGCHLD, _) => Arrived::Child,
@@ -65,15 +64,15 @@ impl AsFd for Signals {
     }
 }
 
-fn not_noted(error: io::Error) -> Failure {
+fn signal_failure(error: io::Error) -> Failure {
     Failure::system("take note of signals", error)
 }
 
-/// Ctrl-Z as a wish that this process grants when it holds nobody up.
+/// A deferred Ctrl-Z: this process stops when it holds no resource that others wait for.
 pub(crate) struct Stops(Arc<AtomicBool>);
 
 impl Stops {
-    /// Starts to take note of it.
+    /// Starts to defer the signals that stop a process.
     pub(crate) fn install() -> io::Result<Stops> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGTSTP, SIGTTIN, SIGTTOU] {
@@ -82,7 +81,7 @@ impl Stops {
         Ok(Stops(asked))
     }
 
-    /// Stops this process if that was asked for.
+    /// Stops this process if a signal has asked for it.
     pub(crate) fn obey(&self) {
         if self.0.swap(false, Ordering::Relaxed) {
             stop();
@@ -94,8 +93,8 @@ fn stop() {
     kill_process(getpid(), Signal::STOP).expect("a process may stop itself");
 }
 
-/// Lets Ctrl-Z stop this process only when it does not hold up all others: a process that is stopped in the middle
-/// of its turn would.
+/// Lets Ctrl-Z stop this process only outside of a write transaction: a process stopped within one would block all
+/// others.
 pub(crate) fn stop_without_writer_lock(client: &Arc<Client>) -> io::Result<()> {
     let client: Weak<Client> = Arc::downgrade(client);
     let mut signals = Blocking::new([SIGTSTP, SIGTTIN, SIGTTOU])?;

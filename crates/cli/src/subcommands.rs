@@ -1,6 +1,6 @@
-//! The verbs of a noun, and the nouns: an enum for clap, in which every variant is a command that runs itself.
+//! Declares nouns and their subcommands: an enum for clap in which every variant is a command that runs itself.
 
-/// A command that has no verbs of its own. The nouns have functions of the same name, which go before that of a trait.
+/// A command without subcommands. The function of the same name on a noun has precedence over the one of this trait.
 pub(crate) trait WithoutVerbs {
     fn verb_alone(_name: &str) -> Option<clap::Command> {
         None
@@ -9,15 +9,15 @@ pub(crate) trait WithoutVerbs {
 
 impl<C: clap::Args> WithoutVerbs for C {}
 
-/// Declares an enum of commands with its `run`; `all` of them, or the verbs of a `noun` together with this itself, also with what builds one
-/// command without the others.
+/// Declares an enum of commands with its `run`: `all` of them, or the subcommands of a `noun`, with functions that
+/// build one command without the others.
 macro_rules! subcommands {
     (all enum $verbs:ident { $($(#[$meta:meta])* $verb:ident($command:ty)),* $(,)? }) => {
         subcommands! { enum $verbs { $($(#[$meta])* $verb($command)),* } }
 
         impl $verbs {
-            /// The command of this name without any other, and a noun with no verb but this one. Nothing if a word is no such name: it
-            /// may be an alias. To build all commands takes longer than most of them run.
+            /// Builds the command of this name alone, a noun with only this subcommand. `None` for an unknown name,
+            /// which may be an alias. Building all commands takes longer than most of them run.
             fn alone(name: &str, verb: Option<&str>) -> Option<clap::Command> {
                 use crate::subcommands::{WithoutVerbs as _, named};
                 $(if name == stringify!($verb).to_ascii_lowercase() {
@@ -59,7 +59,7 @@ macro_rules! subcommands {
                 self.verb.run(context)
             }
 
-            /// The verb of this name without any other, unless it is an alias.
+            /// Builds the subcommand of this name alone; `None` for an alias.
             pub(crate) fn verb_alone(name: &str) -> Option<clap::Command> {
                 $(if name == stringify!($verb).to_ascii_lowercase() {
                     return Some(<$command as clap::Args>::augment_args(crate::subcommands::named(name)));
@@ -70,7 +70,7 @@ macro_rules! subcommands {
     };
 }
 
-/// A command of this name. Names of the parser live as long as the process.
+/// A command of this name. The names of the parser must be static.
 pub(crate) fn named(name: &str) -> clap::Command {
     clap::Command::new(&*name.to_owned().leak())
 }

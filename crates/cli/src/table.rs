@@ -1,4 +1,4 @@
-//! Tables without frames: a header, columns that line up, and on a terminal no line that is longer than it is wide.
+//! Tables without frames: a header, aligned columns, and on a terminal no line longer than its width.
 
 use std::cmp::Ordering;
 
@@ -8,13 +8,14 @@ use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::terminal;
 
-/// What stands between two columns.
+/// The space between two columns.
 const GAP: usize = 2;
 
-/// How narrow a column gets before less important ones are left out, and after that; and how much more the first of them gets, which is the title.
+/// The minimum width of a column before optional columns are dropped, and after that; and the extra width of the first
+/// flexible column, which is the title.
 const COMFORTABLE: usize = 20;
 const TIGHT: usize = 6;
-const MORE: usize = 10;
+const EXTRA: usize = 10;
 
 /// Which columns of a table to show, in which order, and how to order its rows.
 #[derive(Debug, Clone, Default, Args)]
@@ -27,14 +28,14 @@ pub(crate) struct TableFlags {
     sort: Option<String>,
 }
 
-/// A column, as its name says: `>` behind the name stands for "to the right", `~` for "may be cut", `?` for "may be left out", `??` for
-/// "is left out earlier", and `!` for "shown only if asked for".
+/// A column, parsed from its name: `>` after the name aligns it to the right, `~` makes it flexible, `?` optional, `??`
+/// optional and dropped earlier, and `!` hidden unless selected.
 #[derive(Debug, Clone, Copy)]
 struct Column<'a> {
     name: &'a str,
     is_right: bool,
     may_be_cut: bool,
-    /// The larger, the earlier it is left out; 0 is never.
+    /// A larger number is dropped earlier; 0 is never dropped.
     optional: usize,
     is_extra: bool,
 }
@@ -53,12 +54,12 @@ impl Column<'_> {
     }
 }
 
-/// A table with these columns ([`Column`]). Cells may be styled, and each stays in its line.
+/// A table with these columns ([`Column`]). Cells may be styled, and each stays on one line.
 pub(crate) fn render(columns: &[&str], rows: Vec<Vec<String>>) -> String {
     TableFlags::default().render(columns, rows).expect("nothing was asked for that is not there")
 }
 
-/// The lines of a table in so many columns, its header first.
+/// The lines of a table in this width, its header first.
 pub(crate) fn lines(columns: &[&str], rows: Vec<Vec<String>>, width: usize) -> Vec<String> {
     let columns: Vec<Column<'_>> = columns.iter().map(|column| Column::parse(column)).collect();
     let chosen: Vec<usize> = (0..columns.len()).filter(|index| has_content(&rows, *index)).collect();
@@ -68,12 +69,12 @@ pub(crate) fn lines(columns: &[&str], rows: Vec<Vec<String>>, width: usize) -> V
 }
 
 impl TableFlags {
-    /// Whether the rows are to be in another order than that of the list.
+    /// Whether `--sort` is given.
     pub(crate) fn is_sorted(&self) -> bool {
         self.sort.is_some()
     }
 
-    /// The table as it was asked for.
+    /// The table with the columns and the order of the flags.
     pub(crate) fn render(&self, columns: &[&str], mut rows: Vec<Vec<String>>) -> Result<String, Failure> {
         let columns: Vec<Column<'_>> = columns.iter().map(|column| Column::parse(column)).collect();
         if let Some(sort) = &self.sort {
@@ -86,7 +87,7 @@ impl TableFlags {
         }
         let limit = terminal::stdout_width();
         let chosen: Vec<usize> = match &self.columns[..] {
-            // A person is not shown a column without anything in it. Programs that read the table find all of them.
+            // On a terminal, empty columns are hidden. Programs that read the table get all of them.
             [] => (0..columns.len())
                 .filter(|index| !columns[*index].is_extra && (limit.is_none() || has_content(&rows, *index)))
                 .collect(),
@@ -97,7 +98,7 @@ impl TableFlags {
         Ok(draw(&chosen, cells.collect(), limit))
     }
 
-    /// The flags as they are written on a command line.
+    /// The flags as command line arguments.
     pub(crate) fn arguments(&self) -> String {
         let columns = (!self.columns.is_empty()).then(|| format!(" --columns {}", self.columns.join(",")));
         let sort = self.sort.as_ref().map(|sort| format!(" --sort {sort}"));
@@ -105,12 +106,12 @@ impl TableFlags {
     }
 }
 
-/// Whether a column has anything in it. The first one may be there to indent the others, and a table without rows keeps its header.
+/// Whether a column has any content. The first one may serve as indentation, and a table without rows keeps its header.
 fn has_content(rows: &[Vec<String>], index: usize) -> bool {
     index == 0 || rows.is_empty() || rows.iter().any(|row| terminal::width(&row[index]) > 0)
 }
 
-/// The place of the column that a person means.
+/// The index of the column with this name.
 fn find(columns: &[Column<'_>], wanted: &str) -> Result<usize, Failure> {
     let wanted = wanted.trim().to_lowercase().replace('_', " ");
     let found = columns.iter().position(|column| !column.name.is_empty() && column.name.to_lowercase() == wanted);
@@ -121,19 +122,19 @@ fn find(columns: &[Column<'_>], wanted: &str) -> Result<usize, Failure> {
     })
 }
 
-/// Orders two cells as people read them: numbers, sizes and durations by what they mean, text without regard to case.
+/// Compares two cells: numbers, sizes and durations by value, text without regard to case.
 fn compare(one: &str, other: &str) -> Ordering {
     let (one, other) = (terminal::plain(one), terminal::plain(other));
     match (quantity(&one), quantity(&other)) {
         (Some(one), Some(other)) => one.total_cmp(&other),
-        // What has no figure comes last.
+        // Cells without a number come last.
         (Some(_), None) => Ordering::Less,
         (None, Some(_)) => Ordering::Greater,
         (None, None) => one.to_lowercase().cmp(&other.to_lowercase()),
     }
 }
 
-/// The figure of a cell such as `1,200`, `3.2 MiB`, `2/4`, `3 min` or `5 h 3 min ago`.
+/// The value of a cell such as `1,200`, `3.2 MiB`, `2/4`, `3 min` or `5 h 3 min ago`.
 fn quantity(cell: &str) -> Option<f64> {
     let mut rest = cell.trim().trim_start_matches("in ");
     let mut total: Option<f64> = None;
@@ -180,8 +181,8 @@ fn draw(columns: &[Column<'_>], rows: Vec<Vec<String>>, limit: Option<usize>) ->
     lines.fold(format!("{DIM}{}{DIM:#}", line(&header)), |text, line| text + "\n" + &line)
 }
 
-/// How wide each column is; none if it is left out. Wide columns that may be cut give way first, as long as they stay comfortable to
-/// read; then the least important ones are left out; then the rest is cut further.
+/// The width of each column; `None` for a dropped one. Flexible columns shrink first, down to a comfortable width; then
+/// optional columns are dropped; then the rest shrinks further.
 fn fit(columns: &[Column<'_>], natural: &[usize], limit: Option<usize>) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
     let Some(limit) = limit else { return widths };
@@ -198,15 +199,15 @@ fn fit(columns: &[Column<'_>], natural: &[usize], limit: Option<usize>) -> Vec<O
         };
         let last = (0..columns.len()).filter(|index| widths[*index].is_some() && columns[*index].optional > 0);
         if let Some(last) = last.max_by_key(|index| (columns[*index].optional, *index)) {
-            // A title in more of its length is worth a column that hardly matters, and nothing more.
-            let more = if columns[last].optional > 1 { MORE } else { 0 };
+            // The extra width of the title is worth dropping a very optional column, but no other.
+            let more = if columns[last].optional > 1 { EXTRA } else { 0 };
             if total(COMFORTABLE, more) > limit {
                 widths[last] = None;
                 continue;
             }
         }
         let fits = |more: usize| (TIGHT..=limit.max(TIGHT)).rev().find(|level| total(*level, more) <= limit);
-        let (level, more) = fits(MORE).map(|level| (level, MORE)).or_else(|| Some((fits(0)?, 0))).unwrap_or((TIGHT, 0));
+        let (level, more) = fits(EXTRA).map(|level| (level, EXTRA)).or_else(|| Some((fits(0)?, 0))).unwrap_or((TIGHT, 0));
         return (0..columns.len()).map(|index| at_most(level, more, index)).collect();
     }
 }
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_whatever_is_in_them() {
+    fn columns_are_aligned_for_any_content() {
         let rows = vec![
             vec!["a\nb".into(), format!("{GREEN}held{GREEN:#}"), "3".into()],
             vec!["漢字".into(), "free".into(), "12".into()],
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_columns_give_way_then_unimportant_ones_are_left_out() {
+    fn flexible_columns_shrink_before_optional_ones_are_dropped() {
         let names = ["ID", "TITLE~", "RUNNER??", "ERROR~?", "FOR>"];
         let rows: &[&[&str]] =
             &[&["t-1", "A title that is somewhat long", "runner-1234", "an error that is long as well", "12s"]];
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_without_anything_in_it_is_left_out_on_a_terminal() {
+    fn empty_columns_are_dropped_on_a_terminal() {
         let rows = vec![vec!["a".into(), String::new(), "x".into()], vec!["b".into(), String::new(), String::new()]];
         assert_eq!(
             lines(&["NAME", "DETAIL~", "X"], rows, 40).iter().map(|line| terminal::plain(line)).collect::<Vec<_>>(),
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_never_cut_in_two() {
+    fn graphemes_are_never_split() {
         let family = "👩‍👩‍👧‍👦";
         let text = drawn(&["N~"], &[&[&format!("{family}{family}{family}{family}{family}")]], 8);
         assert_eq!(text, format!("N\n{family}{family}{family}…"));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_ordered_by_what_they_mean() {
+    fn cells_are_sorted_by_value() {
         let mut cells = ["3 min", "1 h 5 min", "480 ms", "-", "2 d 4 h", "12 s", "1 h ago", "2 d"];
         cells.sort_by(|a, b| compare(a, b));
         assert_eq!(cells, ["480 ms", "12 s", "3 min", "1 h ago", "1 h 5 min", "2 d", "2 d 4 h", "-"]);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_chosen_by_name() {
+    fn columns_are_selected_by_name() {
         let flags = TableFlags { columns: vec!["n".into(), "Name".into()], sort: Some("-n".into()) };
         let rows = || vec![vec!["a".to_owned(), "1".into(), "x".into()], vec!["b".into(), "2".into(), "y".into()]];
         assert_eq!(terminal::plain(&flags.render(&["NAME", "N>!", "X"], rows()).unwrap()), "N  NAME\n2  b\n1  a");

@@ -1,8 +1,9 @@
-//! What a terminal may be told: text from outside without anything that a terminal obeys, and our own styles.
+//! Safe terminal output: external text with all control characters escaped, and our own styles.
 //!
-//! Both stand in one string until they are printed, because lines and tables are put together from them. So a [`Style`] is not written as an
-//! escape sequence but as a mark with a random number that no text from outside can contain. [`render`] turns these marks, and nothing else,
-//! into escape sequences; every other character that a terminal would obey is spelt out. Nobody has to remember to escape anything.
+//! Both are in one string until they are printed, because lines and tables are composed of them. Therefore a [`Style`]
+//! is not written as an escape sequence but as a mark with a random number that no external text can contain.
+//! [`render`] turns these marks, and nothing else, into escape sequences; every other control character is escaped, so
+//! that no caller has to.
 
 mod log_filter;
 
@@ -17,16 +18,16 @@ use unicode_width::UnicodeWidthStr;
 
 pub(crate) use log_filter::LogFilter;
 
-/// What a mark begins and ends with: two code points that are no characters.
+/// The delimiters of a mark: two code points that are no characters.
 const OPEN: char = '\u{fdd0}';
 const CLOSE: char = '\u{fdd1}';
 
-/// A style of ours, as the parameters of its escape sequence. `{STYLE}` begins it and `{STYLE:#}` ends it.
+/// A style, as the parameters of its escape sequence. `{STYLE}` starts it and `{STYLE:#}` ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Style(&'static str);
 
 impl Style {
-    /// No style at all.
+    /// No style.
     pub(crate) const PLAIN: Style = Style("");
 
     pub(crate) const fn new(parameters: &'static str) -> Style {
@@ -44,22 +45,22 @@ impl fmt::Display for Style {
     }
 }
 
-/// What makes a mark ours. It is a new one in every process.
+/// The random part of our marks, different in every process.
 fn secret() -> &'static str {
     static SECRET: OnceLock<String> = OnceLock::new();
     SECRET.get_or_init(|| format!("{}/", ids::random(16)))
 }
 
-/// How to spell out what a terminal would obey.
+/// The notation of escaped characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notation {
-    /// For people: `\u{1b}`.
+    /// `\u{1b}`.
     Text,
-    /// Inside of a JSON string, where it means the same: `\u001b`.
+    /// `\u001b`, which has the same meaning inside of a JSON string.
     Json,
 }
 
-/// A text as it is printed: with our styles as escape sequences, and without any other.
+/// A text for output: our styles become escape sequences, and all other control characters are escaped.
 pub(crate) fn render(text: &str, notation: Notation) -> String {
     let mut out = String::with_capacity(text.len());
     for piece in pieces(text) {
@@ -71,7 +72,7 @@ pub(crate) fn render(text: &str, notation: Notation) -> String {
     out
 }
 
-/// A text as it is read: without styles.
+/// A text without styles, with control characters escaped.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for piece in pieces(text) {
@@ -82,7 +83,7 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// A text that must stay in its line, such as a cell of a table: line breaks and tabs are spelt out, too.
+/// A text for one line, such as a cell of a table: line breaks and tabs are escaped, too.
 pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for piece in pieces(text) {
@@ -94,12 +95,12 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-/// How many columns of a terminal a text takes, without its styles.
+/// The width of a text in terminal columns, without its styles.
 pub(crate) fn width(text: &str) -> usize {
     plain(text).width()
 }
 
-/// A text of one line cut to so many columns of a terminal, with an ellipsis in place of what is missing. Its styles stay.
+/// A one-line text truncated to this many terminal columns, with an ellipsis. Its styles stay.
 pub(crate) fn cut(text: &str, limit: usize) -> String {
     if width(text) <= limit {
         return text.to_owned();
@@ -128,8 +129,8 @@ pub(crate) fn cut(text: &str, limit: usize) -> String {
     out
 }
 
-/// A text whose lines are broken between words where they are too long, with what follows below the beginning of the words. A command to try
-/// stays whole, on a line of its own if it has to: it is copied.
+/// Breaks long lines between words, with the rest aligned with the start of the words. A command stays on one line, its
+/// own if necessary, so that it can be copied.
 pub(crate) fn wrap(text: &str, limit: usize) -> String {
     text.split('\n').map(|line| wrap_line(line, limit)).collect::<Vec<_>>().join("\n")
 }
@@ -148,7 +149,7 @@ fn wrap_line(line: &str, limit: usize) -> String {
                 let prose = broken(prose.trim_end(), limit, indent);
                 format!("{prose}\n{}{command}", " ".repeat(bullets(&plain) + 2))
             }
-            // A command of another program.
+            // The command of another program.
             None if plain.trim_start().starts_with("try: ") => line.to_owned(),
             None => broken(line, limit, indent),
         };
@@ -189,12 +190,12 @@ fn broken(line: &str, limit: usize, indent: usize) -> String {
     out
 }
 
-/// How long the bullet of a line is, with the blanks around it.
+/// The length of the bullet of a line, with the blanks around it.
 fn bullets(line: &str) -> usize {
     line.chars().take_while(|letter| matches!(letter, ' ' | '-' | '·')).count()
 }
 
-/// How far the words of a line are indented: behind its bullet, behind the time that it begins with, or behind the name of what follows.
+/// The column where the words of a line start: after its bullet, after a leading time, or after the name of a field.
 fn indent(line: &str) -> usize {
     let times = ["00:00:00  ", "Aaa 00 00:00  "];
     let fits = |time: &&&str| {
@@ -208,7 +209,7 @@ fn indent(line: &str) -> usize {
     times.iter().find(fits).map_or_else(|| value(line).unwrap_or_else(|| bullets(line)), |time| time.len())
 }
 
-/// Where the value of a line such as `  command  make test` begins, or of one such as `ok    store  the database …`.
+/// The start of the value in a line such as `  command  make test`, or `ok    store  the database …`.
 fn value(line: &str) -> Option<usize> {
     const FARTHEST: usize = 20;
     let behind_name = |from: usize| {
@@ -224,23 +225,23 @@ fn value(line: &str) -> Option<usize> {
     }
 }
 
-/// How many columns the terminal has that stdout is, if it is one.
+/// The width of the terminal on stdout; `None` if stdout is no terminal.
 pub(crate) fn stdout_width() -> Option<usize> {
     columns(io::stdout())
 }
 
-/// The same of stderr.
+/// The width of the terminal on stderr.
 pub(crate) fn stderr_width() -> Option<usize> {
     columns(io::stderr())
 }
 
 fn columns(stream: impl AsFd + IsTerminal) -> Option<usize> {
     let size = stream.is_terminal().then(|| rustix::termios::tcgetwinsize(stream).ok()).flatten()?;
-    // One that does not know its size has none.
+    // Some terminals do not know their size.
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// A drawing of another library, whose colours are escape sequences and which has already neutralised what it draws: its colours become styles.
+/// Converts the output of another library, which has escaped external text already: its colours become styles.
 pub(crate) fn from_ansi(drawing: &str) -> String {
     let mut out = String::with_capacity(drawing.len());
     let mut parts = drawing.split("\x1b[");
@@ -257,7 +258,7 @@ pub(crate) fn from_ansi(drawing: &str) -> String {
     out
 }
 
-/// A text in parts of one style each, with everything else that a terminal would obey spelt out.
+/// Splits a text into parts of one style each, with control characters escaped.
 pub(crate) fn styled(text: &str) -> Vec<(&str, String)> {
     let (mut parts, mut style) = (Vec::new(), "");
     for piece in pieces(text) {
@@ -276,11 +277,11 @@ pub(crate) fn styled(text: &str) -> Vec<(&str, String)> {
 
 enum Piece<'a> {
     Text(&'a str),
-    /// The parameters of a style of ours.
+    /// The parameters of a style.
     Style(&'a str),
 }
 
-/// A text in its parts.
+/// Splits a text into styles and plain text.
 fn pieces(mut text: &str) -> impl Iterator<Item = Piece<'_>> {
     std::iter::from_fn(move || {
         if let Some((parameters, rest)) = mark(text) {
@@ -295,19 +296,19 @@ fn pieces(mut text: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The mark that a text begins with, and what follows.
+/// The mark at the start of a text, and the rest.
 fn mark(text: &str) -> Option<(&str, &str)> {
     let (parameters, rest) = text.strip_prefix(OPEN)?.strip_prefix(secret())?.split_once(CLOSE)?;
     is_style(parameters).then_some((parameters, rest))
 }
 
-/// Whether these are the parameters of a style, and of nothing else that an escape sequence can do.
+/// Whether these are the parameters of a style, and of no other escape sequence.
 fn is_style(parameters: &str) -> bool {
     parameters.len() <= 64 && parameters.bytes().all(|byte| byte.is_ascii_digit() || byte == b';' || byte == b':')
 }
 
-/// Whether a terminal obeys a character: control characters, and those that change the direction of what follows.
-pub(crate) fn is_obeyed(c: char) -> bool {
+/// Whether a character controls the terminal: control characters, and those that change the text direction.
+pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -316,19 +317,19 @@ fn escape(text: &str, notation: Notation, in_line: bool, out: &mut String) {
     while let Some(c) = chars.next() {
         match c {
             '\n' | '\t' if !in_line => out.push(c),
-            // The end of a line as other systems write it.
+            // A CRLF line ending.
             '\r' if !in_line && chars.peek() == Some(&'\n') => {}
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if !is_obeyed(c) && c != OPEN && c != CLOSE => out.push(c),
-            c => spell(c, notation, out),
+            c if !is_unsafe(c) && c != OPEN && c != CLOSE => out.push(c),
+            c => escape_char(c, notation, out),
         }
     }
 }
 
-/// Spells a character out. All that are obeyed have at most four digits.
-fn spell(c: char, notation: Notation, out: &mut String) {
+/// Writes the escaped form of a character. Characters that control the terminal have at most four hexadecimal digits.
+fn escape_char(c: char, notation: Notation, out: &mut String) {
     let spelt = match notation {
         Notation::Text => write!(out, "\\u{{{:x}}}", u32::from(c)),
         Notation::Json => write!(out, "\\u{:04x}", u32::from(c)),
@@ -343,7 +344,7 @@ mod tests {
     const RED: Style = Style::new("1;31");
 
     #[test]
-    fn styles_are_ours_and_everything_else_is_spelt_out() {
+    fn own_styles_are_rendered_and_everything_else_is_escaped() {
         let evil = "a\x1b[31mb\x07\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\x7f\u{fdd0}0\u{fdd1}";
         let text = format!("{RED}{evil}{RED:#}\n\tnext\r\n");
         let spelt = r"a\u{1b}[31mb\u{7}\u{9b}2J\u{202e}\u{2066}\u{200f}\u{61c}\u{7f}\u{fdd0}0\u{fdd1}";
@@ -378,15 +379,15 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_json() {
+    fn escaping_does_not_change_the_json_value() {
         let value = serde_json::Value::from(vec!["\x1b[2J\x7f\u{9b}\u{202e}\u{fdd0}ä\n"]);
         let line = render(&value.to_string(), Notation::Json);
-        assert!(!line.contains(is_obeyed), "{line:?}");
+        assert!(!line.contains(is_unsafe), "{line:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), value);
     }
 
     #[test]
-    fn colours_of_a_drawing_are_kept_and_nothing_else() {
+    fn only_the_colours_of_a_drawing_are_kept() {
         let drawn = "\x1b[1m\x1b[38;5;9merror\x1b[m: x\x1b[0m\x1b[2Jy";
         assert_eq!(render(&from_ansi(drawn), Notation::Text), "\x1b[1m\x1b[38;5;9merror\x1b[0m: x\x1b[0m\\u{1b}[2Jy");
     }

@@ -91,7 +91,7 @@ struct AgentView<'a> {
     level: &'static str,
     model: Option<&'a str>,
     account: &'a str,
-    /// What keeps its account from working.
+    /// The limits that keep the account from working.
     limits: Vec<LimitView<'a>>,
     output: &'static str,
 }
@@ -122,7 +122,7 @@ struct CheckedView<'a> {
     level: &'static str,
     trusted: Option<bool>,
     unknown_options: Vec<String>,
-    /// The commands that mend what is wrong.
+    /// The commands that fix the problems.
     fix: Vec<String>,
 }
 
@@ -157,7 +157,7 @@ impl List {
     }
 }
 
-/// The limits of accounts that keep tasks of a project from starting.
+/// The account limits that keep tasks of a project from starting.
 fn limits(project: &Project) -> Result<Vec<AccountLimit>, Failure> {
     Ok(inspect::closed_limits(&project.reader()?.view().load(&[Key::AccountLimits].into())?.backlog))
 }
@@ -228,13 +228,13 @@ impl Check {
         if let Some(unknown) = self.agents.iter().find(|name| profiles.get(name).is_none()) {
             return Err(tasks::agents::unknown(&config, unknown));
         }
-        let is_meant = |name: &Name, profile: &Profile| match self.agents.is_empty() {
+        let is_selected = |name: &Name, profile: &Profile| match self.agents.is_empty() {
             true => agents::find(&profile.program, &here).is_some(),
             false => self.agents.iter().any(|agent| agent == name.as_str()),
         };
-        let meant = profiles.iter().filter(|(name, profile)| is_meant(name, profile));
+        let selected = profiles.iter().filter(|(name, profile)| is_selected(name, profile));
         let checked: Vec<CheckedView<'_>> =
-            meant.map(|(name, profile)| checked(name, profile, &here, project.as_ref())).collect();
+            selected.map(|(name, profile)| checked(name, profile, &here, project.as_ref())).collect();
         let human = match checked.is_empty() {
             true => format!(
                 "{YELLOW}no agent program is installed{YELLOW:#}\n{DIM}banksman agents list shows those that are known{DIM:#}"

@@ -14,13 +14,13 @@ use super::ExitResult;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// The variable by which a shell asks for candidates.
+/// The environment variable with which a shell asks for candidates.
 const VARIABLE: &str = "COMPLETE";
 
-/// The script for bash. That of the library puts names into the command line as they are, which breaks at every blank.
+/// The script for bash. The library's script inserts names unquoted, which breaks at every blank.
 const BASH: &str = include_str!("completions.bash");
 
-/// How many titles a shell is offered.
+/// The upper bound on titles that a shell is offered.
 const TITLES: usize = 500;
 
 /// Print a script that teaches a shell to complete commands, flags, and the names of tasks, sections, queues and so on.
@@ -70,14 +70,14 @@ impl Completions {
     }
 }
 
-/// Answers a shell that asks for candidates, and ends this process then.
+/// Answers a shell that asks for candidates and ends the process; returns otherwise.
 pub(crate) fn enter() {
     if std::env::var_os(VARIABLE).is_some() {
         CompleteEnv::with_factory(|| with_candidates(crate::Cli::command(), &[])).var(VARIABLE).complete();
     }
 }
 
-/// Every argument offers what its value name stands for in its command, which the words before it name.
+/// Adds candidates to every argument, chosen by its value name and by the command that `words` name.
 fn with_candidates(command: Command, words: &[&str]) -> Command {
     let command = command.mut_args(|argument| match candidates(&argument, words) {
         Some(candidates) => argument.add(ArgValueCandidates::new(candidates)),
@@ -115,7 +115,7 @@ fn candidates(argument: &Arg, words: &[&str]) -> Option<fn() -> Vec<CompletionCa
     })
 }
 
-/// Reads the project that the shell stands in; a shell is offered nothing where there is none.
+/// Reads the project of the shell's current directory; without a project there are no candidates.
 fn read(names: impl FnOnce(&mut Reader) -> Option<Vec<String>>) -> Vec<CompletionCandidate> {
     let project = Project::discover(std::path::Path::new("."), &Environment::from_process()).ok();
     let names = project.and_then(|project| project.reader().ok()).and_then(|mut reader| names(&mut reader));

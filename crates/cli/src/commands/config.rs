@@ -93,7 +93,7 @@ struct Removed<'a> {
     file: Text<std::path::Display<'a>>,
 }
 
-/// One setting as it is shown: flags included, which the library knows nothing of.
+/// A setting as it is shown, including the values of flags, which the library does not know.
 #[derive(Serialize)]
 struct Setting {
     key: &'static str,
@@ -159,7 +159,7 @@ impl Get {
     }
 }
 
-/// Says so if a setting has another name now.
+/// Prints a note if the setting has another name now.
 fn note_former(context: &Context, name: &str) {
     if let Some(key) = Key::find(name).filter(|key| key.name != name) {
         context.printer.note(&format!("{DIM}{name} is called {} now; the former name keeps working{DIM:#}", key.name));
@@ -174,7 +174,7 @@ impl Set {
         let value = key.masked(&self.value);
         let applies = self.applies(context, layer);
         if applies.is_none() {
-            tell_project(context, key.name)?;
+            update_limits(context, key.name)?;
         }
         let view = Changed { key: key.name, value: &value, file: Text(file.display()) };
         context.printer.print(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
@@ -190,7 +190,7 @@ impl Set {
         Ok(exit::OK)
     }
 
-    /// Why what was set does not apply: a later layer has it too, or something else is wrong.
+    /// Why the new value has no effect: a later layer sets the key too, or the settings have another error.
     fn applies(&self, context: &Context, layer: Layer) -> Option<String> {
         let applying = project_file(context).and_then(|file| Ok(Settings::load(&context.environment(), file.as_deref())?));
         match applying {
@@ -209,11 +209,11 @@ impl Set {
     }
 }
 
-/// Whoever sets a command or a URL trusts it. Says whether it is one, in a project that can be used.
+/// Trusts a command or URL that the user has just set. Returns whether the key is one, in a usable project.
 fn trust_own(context: &Context, key: &str) -> Result<bool, Failure> {
     let Ok(project) = context.project() else { return Ok(false) };
     let file = project.folder().join("config.toml");
-    // What is wrong with them is said elsewhere.
+    // Other commands report errors in the settings.
     let Ok(settings) = Settings::load(&context.environment(), Some(&file)) else { return Ok(false) };
     let is_foreign = settings.foreign().iter().any(|foreign| foreign.key.name == key);
     if is_foreign {
@@ -222,14 +222,14 @@ fn trust_own(context: &Context, key: &str) -> Result<bool, Failure> {
     Ok(is_foreign)
 }
 
-/// The limits are a row of the project, by which all its runners go: they change at once.
-fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
+/// Updates the limits in the store, which apply to all runners of the project at once.
+fn update_limits(context: &Context, key: &str) -> Result<(), Failure> {
     if !key.starts_with("limits.") && key != "budget.day" {
         return Ok(());
     }
     let client = match context.client() {
         Ok(client) => client,
-        // With --user there need not be a project.
+        // With --user a project is optional.
         Err(failure) if failure.exit == exit::NOT_FOUND => return Ok(()),
         Err(failure) => return Err(failure),
     };
@@ -245,7 +245,7 @@ fn tell_project(context: &Context, key: &str) -> Result<(), Failure> {
     }
 }
 
-/// Agents start again if what was spent today is less than the budget, as it is now.
+/// Lets agents start again if today's spend is below the new budget.
 fn lift_budget(client: &Client) -> Result<(), Failure> {
     let today = local_day(Wall(host::wall_ms())).date;
     let rows = client.reader()?.view().load(&[Rows::Spend { since: today }].into())?.tables.backlog;
@@ -256,7 +256,7 @@ fn lift_budget(client: &Client) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The file to change.
+/// The layer and the file to change.
 fn place(context: &Context, is_user: bool) -> Result<(Layer, PathBuf), Failure> {
     if is_user {
         let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
@@ -279,7 +279,7 @@ impl Unset {
         let value = setting.value.as_deref();
         let view = Removed { key: key.name, value, source: setting.source, file: Text(file.display()) };
         let said = value.map_or_else(|| "has no value now".into(), |value| format!("is {value} now"));
-        tell_project(context, key.name)?;
+        update_limits(context, key.name)?;
         context.printer.result(&view, format!("{BOLD}{}{BOLD:#} {said}, by {}", key.name, setting.source))
     }
 }
@@ -287,7 +287,7 @@ impl Unset {
 impl Setting {
     fn row(&self) -> Vec<String> {
         let or_dash = |text: Option<&str>| text.unwrap_or("-").to_owned();
-        // What somebody has set stands out.
+        // Settings without their default value stand out.
         let style = if self.source == "default" { DIM } else { CYAN };
         let (value, default) = (or_dash(self.value.as_deref()), or_dash(self.default));
         let source = format!("{style}{}{style:#}", self.source);
@@ -295,7 +295,7 @@ impl Setting {
     }
 }
 
-/// All settings, with the store that a flag or its variable names.
+/// All settings, including a store that a flag or its variable names.
 fn all_settings(context: &Context, project_file: Option<&Path>) -> Result<Vec<Setting>, Failure> {
     let settings = Settings::load(&context.environment(), project_file)?;
     let from_variable = std::env::var("BANKSMAN_STORE").ok();
@@ -313,14 +313,14 @@ fn all_settings(context: &Context, project_file: Option<&Path>) -> Result<Vec<Se
     Ok(KEYS.iter().map(show).collect())
 }
 
-/// The flag and the variable look the same to the parser of the command line.
+/// The parser of the command line does not distinguish the flag from the variable.
 fn url_source(url: &str, variable: Option<&str>) -> (&'static str, &'static str) {
     if variable == Some(url) { ("environment", "BANKSMAN_STORE") } else { ("flag", "--store") }
 }
 
-/// The file of the project, if there is one, even if its content is wrong: this command is how to mend it.
+/// The file of the project, if there is one, even if its content is invalid: this command repairs it.
 pub(super) fn project_file(context: &Context) -> Result<Option<PathBuf>, Failure> {
-    // A store that cannot be understood is mended by this command too.
+    // This command also repairs a store URL that cannot be parsed.
     let place = context.store_url().ok().flatten();
     match Project::config_file(&context.directory(), place.as_ref()) {
         Ok(file) => Ok(Some(file)),

@@ -1,4 +1,4 @@
-//! How long a command waits for the end of a session, and what it says when that does not come.
+//! Waits of a command for the end of sessions, and the failure when they do not end in time.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
@@ -22,29 +22,29 @@ use crate::format;
 use crate::printer::RED;
 use crate::signals::Signals;
 
-/// How much longer than the grace of a session its end may take.
+/// The time on top of the grace period of a session.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// A wait that has an end.
+/// A wait with a deadline.
 pub(crate) struct EndWait {
-    patience: Duration,
+    timeout: Duration,
     until: Instant,
 }
 
 impl EndWait {
     pub(crate) fn new(client: &Client, timeout: Option<Dur>) -> EndWait {
-        let patience = timeout.map_or(client.config().kill_grace + MARGIN, |timeout| timeout.0);
-        // Who wants to wait for longer than clocks can tell waits for a year.
+        let timeout = timeout.map_or(client.config().kill_grace + MARGIN, |timeout| timeout.0);
+        // Caps timeouts beyond the range of `Instant` at a year.
         let year = Duration::from_secs(365 * 86_400);
-        EndWait { patience, until: Instant::now() + patience.min(year) }
+        EndWait { timeout, until: Instant::now() + timeout.min(year) }
     }
 
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Waits until none of these runs lives. Those whose runner is gone are looked after from here, all at the same time, until what follows
-    /// from their end is done, too.
+    /// Waits until none of these runs is live. Runs whose runner is gone are recovered from this process, all at the
+    /// same time, until the consequences of their end are done, too.
     pub(crate) fn end_all(&self, context: &Context, client: &Client, signals: &Signals, runs: &[RunId]) -> Result<(), Failure> {
         if runs.is_empty() {
             return Ok(());
@@ -62,20 +62,20 @@ impl EndWait {
                 let cancel = if is_attended(run) { cancel.as_fd() } else { cancel_own.as_fd() };
                 let (failed, mut done) = (&failed, &done);
                 scope.spawn(move || {
-                    let mut tell = |report: RunnerReport| {
+                    let mut on_report = |report: RunnerReport| {
                         if let RunnerReport::RunTrouble(run, what) = report {
                             context.printer.note(&format!("{RED}run {run}{RED:#}: {what}"));
                         }
                     };
                     let (files, left) = (context.sessions(client.project()), self.left());
-                    if let Err(error) = recover_run(client, files, run.clone(), cancel, left, &mut tell) {
+                    if let Err(error) = recover_run(client, files, run.clone(), cancel, left, &mut on_report) {
                         failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
-                    // If it cannot be reported, the end of the run is seen in the log.
+                    // If this fails, the wait sees the end of the run in the log.
                     done.write_all(b".").ok();
                 });
             }
-            // A run is over when its runner says so: nobody tells those who only wait for it.
+            // A run ends when its runner records it in the log; waiting processes get no other notification.
             let mut left = runs.len();
             let waited = loop {
                 match living(&mut reader, runs) {
@@ -92,7 +92,7 @@ impl EndWait {
                 left -= read_all(&finished).min(left);
             };
             drop(over);
-            // Who has ended a run from here tells people of it, and leaves by itself.
+            // After a successful wait, the recoveries still notify the user, and return by themselves.
             if !matches!(waited, Ok(true)) {
                 (&given_up).write_all(b".").ok();
             }
@@ -110,18 +110,18 @@ impl EndWait {
         Ok(())
     }
 
-    /// Why a run that was to be ended still lives.
+    /// The reason why a run still lives.
     fn failure(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
         let failure = not_ended(client, reader, run)?;
         let is_late = failure.exit == exit::INTERRUPTED && self.left().is_zero();
-        if is_late { self.over(client, reader, run) } else { Ok(failure) }
+        if is_late { self.late(client, reader, run) } else { Ok(failure) }
     }
 
-    /// What is said of a run that has not ended by then.
-    fn over(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
+    /// The failure for a run that has not ended before the deadline.
+    fn late(&self, client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
         let (_, live) = inspect::sessions(reader, client.project())?;
         let attended = live.into_iter().find(|live| live.run.id == run.id).map(|live| live.attended);
-        let waited = format::span(Dur(self.patience).span());
+        let waited = format::span(Dur(self.timeout).span());
         let runner = match attended.as_ref() {
             Some(attended) if attended.life == Life::Alive => {
                 format!("; its runner {} lives, and has not ended it", attended.owner)
@@ -141,20 +141,20 @@ impl EndWait {
     }
 }
 
-/// How many of these runs live.
+/// The number of these runs that are live.
 fn living(reader: &mut Reader, runs: &[RunId]) -> Result<usize, Failure> {
     let rows = reader.view().load(&runs.iter().cloned().map(Key::Run).collect())?.tables.backlog.runs;
     Ok(rows.values().filter(|run| run.is_live()).count())
 }
 
-/// How many bytes can be read now.
+/// Reads the available bytes and returns their number.
 fn read_all(mut from: &UnixStream) -> usize {
     let mut buffer = [0; 64];
     from.set_nonblocking(true).ok();
     std::iter::from_fn(|| from.read(&mut buffer).ok().filter(|read| *read > 0)).sum()
 }
 
-/// Why a run still lives, apart from the time that has passed.
+/// The reason why a run still lives, apart from the timeout.
 fn not_ended(client: &Client, reader: &mut Reader, run: &Run) -> Result<Failure, Failure> {
     let (_, live) = inspect::sessions(reader, client.project())?;
     let asked = live.into_iter().find(|live| live.run.id == run.id).and_then(|live| live.attended.asked);

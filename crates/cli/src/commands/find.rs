@@ -1,11 +1,11 @@
-//! What people mean by a name: the exact id, then the exact title, then a unique beginning of the id, then a title whatever the case, then a
+//! Resolves names: the exact id, then the exact title, then a unique prefix of the id, then a title in any case, then a
 //! unique part of a title.
 
 use std::collections::BTreeSet;
 
 use banksman_core::backlog::{Run, Section};
 use banksman_core::{Seq, TaskId, suggest};
-use banksman_store::{Key, Reader, TaskFilter};
+use banksman_store::{Key, Listed, Reader, TaskFilter};
 use serde_json::Value;
 
 use super::tasks::brief;
@@ -14,7 +14,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
 
-/// The task that a name means.
+/// The task with this name.
 pub(crate) fn task_id(reader: &mut Reader, name: &str) -> Result<TaskId, Failure> {
     let found = tasks_named(reader, name)?;
     match &found[..] {
@@ -24,9 +24,9 @@ pub(crate) fn task_id(reader: &mut Reader, name: &str) -> Result<TaskId, Failure
     }
 }
 
-/// The tasks that a name may mean.
+/// The candidates for a name.
 pub(crate) fn tasks_named(reader: &mut Reader, name: &str) -> Result<Vec<TaskId>, Failure> {
-    // Everything begins with nothing.
+    // Every id starts with the empty string.
     Ok(if name.is_empty() { Vec::new() } else { reader.view().find_tasks(name)? })
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn is_title(reader: &mut Reader, title: &str) -> Result<bool, Failure
     Ok(tasks.values().any(|task| task.spec.title.as_str() == title))
 }
 
-/// The tasks that these names mean, each once, in this order. Nothing is done if one of them means nothing.
+/// The tasks with these names, each once, in this order. Fails if any name has no task.
 pub(crate) fn task_ids<'a>(reader: &mut Reader, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<TaskId>, Failure> {
     let mut ids: Vec<TaskId> = Vec::new();
     for name in names {
@@ -49,10 +49,21 @@ pub(crate) fn task_ids<'a>(reader: &mut Reader, names: impl IntoIterator<Item = 
     Ok(ids)
 }
 
-/// How many titles are compared with a name that means nothing.
+/// All tasks that pass the filter, read page by page.
+pub(crate) fn all_tasks(reader: &mut Reader, filter: &TaskFilter) -> Result<Vec<Listed>, Failure> {
+    let (mut tasks, mut next) = (Vec::new(), Some(Seq(0)));
+    while let Some(after) = next {
+        let (page, more) = reader.view().tasks(filter, after)?;
+        tasks.extend(page);
+        next = more;
+    }
+    Ok(tasks)
+}
+
+/// The number of titles compared with an unknown name.
 const COMPARED: usize = 2_000;
 
-/// There is no such task; perhaps one with almost that title.
+/// The failure for an unknown name, with a similar title if there is one.
 fn unknown_task(reader: &mut Reader, name: &str) -> Result<Failure, Failure> {
     let filter = TaskFilter { hide_phases: true, ..TaskFilter::default() };
     let (mut titles, mut next): (Vec<String>, _) = (Vec::new(), Some(Seq(0)));
@@ -68,7 +79,7 @@ fn unknown_task(reader: &mut Reader, name: &str) -> Result<Failure, Failure> {
     })
 }
 
-/// Several tasks may be meant: their titles tell them apart.
+/// The failure for a name with several candidates, with their titles.
 fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Failure, Failure> {
     let tasks = reader.view().load(&ids.iter().cloned().map(Key::Task).collect())?.tables.backlog.tasks;
     let named = ids.iter().map(|id| match tasks.get(id) {
@@ -81,7 +92,7 @@ fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Fai
     Ok(Failure { message, ..failure })
 }
 
-/// The section that a name means.
+/// The section with this name.
 pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failure> {
     let sections = reader.view().load(&[Key::Sections].into())?.tables.backlog.sections;
     let by_name = || sections.values().find(|section| section.name.as_str() == name);
@@ -102,7 +113,7 @@ pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failur
     }
 }
 
-/// The run that a name means: its id, a beginning of it, or the latest run of the task of that name.
+/// The run with this name: its id, a prefix of it, or the latest run of the task of this name.
 pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
     let unknown = |message: String| {
         let failure = Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message).detail("run", &name);
@@ -144,12 +155,12 @@ pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'
         .hint("use the id")
 }
 
-/// How many tasks of one message are named by their titles, and how long these are.
+/// The number of tasks in a message whose titles are added, and the length of a title.
 const TITLES: usize = 20;
 const TITLE_WIDTH: usize = 60;
 
-/// Adds the titles of tasks to the ids in a message: `Run the tests (t-7k2m9q1a) is completed already`. People type titles. The
-/// details tell which words of the message may be ids.
+/// Adds titles to the ids of tasks in a message, because people type titles: `Run the tests (t-7k2m9q1a) is completed
+/// already`. Only words that occur in the details can be ids.
 pub(crate) fn with_titles(context: &Context, failure: Failure) -> Failure {
     let mut words = BTreeSet::new();
     failure.details.values().for_each(|detail| collect(detail, &mut words));
@@ -163,7 +174,7 @@ pub(crate) fn with_titles(context: &Context, failure: Failure) -> Failure {
     if keys.is_empty() {
         return failure;
     }
-    // Where the store cannot be read, the ids have to do.
+    // If the store cannot be read, the message keeps the ids alone.
     let rows = context.reader().and_then(|mut reader| Ok(reader.view().load(&keys)?));
     let tasks = rows.map(|rows| rows.tables.backlog.tasks).unwrap_or_default();
     let message = tasks.iter().fold(failure.message.clone(), |message, (id, task)| {
@@ -181,7 +192,7 @@ fn collect<'a>(details: &'a Value, words: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Where a word stands by itself in a text: `p-1` does not stand in `p-1.2`, nor in `task:p-1`.
+/// The position of a word with word boundaries on both sides: not in `p-1.2`, nor in `task:p-1`, for `p-1`.
 fn occurrence(text: &str, word: &str) -> Option<usize> {
     let ends_before = |at: usize| text[..at].chars().next_back().is_none_or(|c| c == ' ' || c == '(');
     let ends_after = |at: usize| text[at..].chars().next().is_none_or(|c| " ,;:)".contains(c));
@@ -200,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_ids_are_replaced() {
+    fn only_entire_ids_are_replaced() {
         let replaced = |text| replace_all(text, "p-1", "Ship (p-1)");
         assert_eq!(
             replaced("p-1 is done; p-1.2 and task:p-1 wait for p-1"),

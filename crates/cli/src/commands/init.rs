@@ -45,7 +45,7 @@ impl Init {
                 project.store()
             ));
         }
-        // The URL may hold a password, so nothing keeps it unless the user says so.
+        // The URL may contain a password, so it is stored only if the user sets it.
         if context.store.is_some() && std::env::var_os("BANKSMAN_STORE").is_none() {
             context.printer.note(
                 "note: --store applies to this command only; for the others set BANKSMAN_STORE, or once for this machine: \

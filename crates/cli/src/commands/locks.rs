@@ -21,7 +21,7 @@ use crate::views::Named;
 use crate::views::events::WithEvents;
 use crate::views::resources::{Granted, LockDefinition, LockPage, LockView, Released};
 
-/// What the names of the locks of tasks and of sections begin with.
+/// The prefixes of the locks of tasks and sections.
 const TASK: &str = "task:";
 const SECTION: &str = "section:";
 
@@ -203,7 +203,7 @@ impl List {
         if self.held {
             locks.retain(|(_, state)| *state != "free");
         }
-        // What is held is what people look for.
+        // Held locks come first.
         locks.sort_by_key(|(_, state)| *state == "free");
         let views: Vec<LockView<'_>> = locks.iter().map(|(lock, state)| LockView::new(lock, state)).collect();
         let human = if locks.is_empty() && self.held {
@@ -279,14 +279,14 @@ impl Show {
                 field("metadata", metadata.to_string());
             }
         }
-        human.push_str(&resources::line_rows(&lock.waiters, at, false));
+        human.push_str(&resources::waiter_rows(&lock.waiters, at, false));
         human.push_str(&super::events::recent(&events, &Default::default()));
         context.printer.result(&WithEvents::new(LockPage::new(&lock, state), &events), human)
     }
 }
 
-/// The lock that a name means: its own, or that of the task or the section with this id or title. The locks of tasks and sections
-/// are there as long as these are, held or not; every other lock is there once it was defined or acquired.
+/// The lock with this name, or the lock of the task or section with this id or title. Locks of tasks and sections exist
+/// as long as these do, held or not; every other lock exists once it is defined or acquired.
 fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
     let rows = reader.view().load(&[Key::Lock(name.clone())].into())?;
     if rows.coordination.locks.contains_key(name) {
@@ -303,7 +303,7 @@ fn lock_name(reader: &mut Reader, name: &Name) -> Result<Name, Failure> {
     }
 }
 
-/// There is no lock of this name: perhaps another was meant.
+/// The failure for an unknown lock, with a similar name if there is one.
 fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
     let locks = reader.view().snapshot()?.tables.coordination.locks;
     let hint = match closest(name.as_str(), locks.keys().map(Name::as_str)) {
@@ -314,7 +314,7 @@ fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
     Ok(failure.detail("name", &name).hint(hint))
 }
 
-/// Who speaks. Whoever works on a task by hand need not have given a name.
+/// The holder of the call. A manual claim of a task does not need a holder name.
 fn holder(name: &Name, given: Option<&HolderId>) -> Result<HolderId, Failure> {
     match name.task().and_then(|_| tasks::speaker(given).transpose()) {
         Some(speaker) => speaker,
@@ -322,7 +322,7 @@ fn holder(name: &Name, given: Option<&HolderId>) -> Result<HolderId, Failure> {
     }
 }
 
-/// The epoch must be known: a late release must never free a grant that it does not mean.
+/// The epoch is required: a late release must never free a later grant.
 fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
     epoch.ok_or_else(|| {

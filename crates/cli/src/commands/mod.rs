@@ -1,4 +1,4 @@
-//! One file per noun; what locks and semaphores share is in `resources`.
+//! One file per noun; `resources` has the code that locks and semaphores share.
 
 pub(crate) mod agents;
 pub(crate) mod bus;
@@ -46,5 +46,5 @@ pub(crate) mod workspaces;
 
 use crate::failure::Failure;
 
-/// The exit status of a command that did what it was asked.
+/// The exit status of a successful command, or its failure.
 pub(crate) type ExitResult = Result<u8, Failure>;

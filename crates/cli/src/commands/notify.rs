@@ -42,7 +42,7 @@ fn kinds() -> impl TypedValueParser<Value = NoticeKind> {
         .map(|name| NoticeKind::find(&name).expect("only kinds are possible"))
 }
 
-/// How one channel did.
+/// The result of one channel.
 #[derive(Serialize)]
 struct Attempt {
     #[serde(serialize_with = "channel_name")]
@@ -65,7 +65,7 @@ enum Outcome {
     Refused,
 }
 
-/// Whether a notice has arrived.
+/// The JSON output.
 #[derive(Serialize)]
 struct Tested<'a> {
     kind: &'static str,

@@ -1,4 +1,4 @@
-//! Runs whose session has ended while no runner was there: whoever looks at them records their end.
+//! Runs whose session ended without a runner: the next command that reads them records their end.
 
 use std::cell::RefCell;
 
@@ -9,27 +9,27 @@ use banksman_store::Reader;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Records the ends that nobody has recorded.
+/// Records the end of such runs.
 pub(crate) fn record_ended(context: &Context, project: &Project, reader: &mut Reader) -> Result<(), Failure> {
-    let open = || context.client_of_nobody().ok();
+    let open = || context.runner_client().ok();
     banksman_runtime::record_ended(project, &context.sessions(project), reader, &open)?;
     Ok(())
 }
 
-/// Waits with what the ends of runs need that are in the way and that no runner is there to record.
+/// Runs a wait that records the ends of blocking runs without a runner.
 pub(crate) fn with_ended_runs<T>(context: &Context, client: &Client, wait: impl FnOnce(EndedRuns<'_>, &NoRunner) -> T) -> T {
     let (files, said) = (context.sessions(client.project()), NoRunner::default());
-    let open = || context.client_of_nobody().ok();
+    let open = || context.runner_client().ok();
     let report = |unattended: &[Unattended]| drop(said.0.replace(unattended.to_vec()));
     wait(EndedRuns { files: &files, open: &open, report: &report }, &said)
 }
 
-/// The runs in the way of a wait that no runner looks after.
+/// The blocking runs without a runner.
 #[derive(Default)]
 pub(crate) struct NoRunner(RefCell<Vec<Unattended>>);
 
 impl NoRunner {
-    /// What to add to the line that says what is waited for, such as `; no runner is running`.
+    /// An addition to the progress line, such as `; no runner is running`.
     pub(crate) fn suffix(&self) -> String {
         let unattended = self.0.borrow();
         match unattended.iter().find(|one| one.is_keeper_dead).or(unattended.first()) {

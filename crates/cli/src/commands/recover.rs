@@ -1,4 +1,4 @@
-//! Work that was saved before something was removed or moved.
+//! Work that was saved before a worktree was removed or moved.
 
 use banksman_adapters::git::{Repository, Saved};
 use banksman_runtime::workspaces;
@@ -75,7 +75,7 @@ impl List {
     }
 }
 
-/// The id whose states are meant: also that of a task that was deleted.
+/// The id whose saved states are meant; a deleted task is named by its id.
 fn owner(context: &Context, name: &str) -> Result<String, Failure> {
     let found = find::task_id(&mut context.reader()?, name);
     Ok(found.map_or_else(|_| name.to_owned(), |id| id.to_string()))

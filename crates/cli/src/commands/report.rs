@@ -34,7 +34,7 @@ pub(crate) struct Report {
     markdown: bool,
 }
 
-/// What was done since a moment.
+/// The work since a moment.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReportView<'a> {
@@ -46,12 +46,12 @@ pub(crate) struct ReportView<'a> {
     needs_you: Vec<Asked<'a>>,
     retries: u32,
     runs: u32,
-    /// How long runs worked in all.
+    /// The total time of all runs.
     worked_ms: i64,
     most_at_once: u32,
-    /// What agents have cost, in millionths of a dollar, as far as they tell.
+    /// The cost of agents in millionths of a dollar, as far as their programs report it.
     spend_micros: u64,
-    /// The same by agent.
+    /// The cost by agent.
     agents: &'a [SpendView],
     running: usize,
     pending: u64,
@@ -82,38 +82,38 @@ impl Report {
         let project = context.project()?;
         let mut reader = project.reader()?;
         record_ended(context, &project, &mut reader)?;
-        let found = Found::read(&mut reader, &project, since)?;
-        let view = found.view();
+        let data = ReportData::read(&mut reader, &project, since)?;
+        let view = data.view();
         let human = if self.markdown { markdown(&view) } else { text(&view) };
         context.printer.result(&view, human)
     }
 }
 
-/// The report for those who are told that nothing is left to do.
+/// The report in the notification that nothing is left to do.
 pub(crate) fn notice(project: &Project) -> Option<String> {
-    let found = project.reader().ok().and_then(|mut reader| Found::read(&mut reader, project, None).ok())?;
-    Some(markdown(&found.view()))
+    let data = project.reader().ok().and_then(|mut reader| ReportData::read(&mut reader, project, None).ok())?;
+    Some(markdown(&data.view()))
 }
 
-/// What a report is made from.
-struct Found {
+/// The input of a report.
+struct ReportData {
     timeline: Timeline,
     overview: Overview,
     decisions: Vec<Decision>,
     agents: Vec<SpendView>,
 }
 
-impl Found {
-    fn read(reader: &mut Reader, project: &Project, since: Option<Wall>) -> Result<Found, Failure> {
+impl ReportData {
+    fn read(reader: &mut Reader, project: &Project, since: Option<Wall>) -> Result<ReportData, Failure> {
         let timeline = timeline::read(reader, since)?;
         let overview = inspect::overview(reader, project)?;
         let decisions = reader.view().load(&[Key::OpenDecisions].into())?.tables.backlog.decisions.into_values().collect();
         let agents = spend(reader, &timeline)?;
-        Ok(Found { timeline, overview, decisions, agents })
+        Ok(ReportData { timeline, overview, decisions, agents })
     }
 
     fn view(&self) -> ReportView<'_> {
-        let Found { timeline, overview, decisions, agents } = self;
+        let ReportData { timeline, overview, decisions, agents } = self;
         let count = |status| overview.counts.by_status.get(&status).copied().unwrap_or_default();
         let lines = |is: fn(&End) -> bool| lines(timeline, is);
         let rows = || timeline.all_rows();
@@ -127,7 +127,7 @@ impl Found {
                 .iter()
                 .map(|decision| Asked { decision: decision.id.as_str(), question: &decision.question.text })
                 .collect(),
-            // One that was not followed by another yet is no retry.
+            // A retry that has not started yet does not count.
             retries: rows().map(|row| row.retries.min(row.runs.saturating_sub(1))).sum(),
             runs: rows().map(|row| row.runs).sum(),
             worked_ms: rows().map(Row::worked).sum(),
@@ -143,7 +143,7 @@ impl Found {
     }
 }
 
-/// The tasks that ended so, without parts of others.
+/// The tasks with this end, without children.
 fn lines(timeline: &Timeline, is: fn(&End) -> bool) -> Vec<Line<'_>> {
     let ended = timeline.all_rows().filter(|row| row.parent.is_none() && row.end.as_ref().is_some_and(is));
     ended
@@ -157,7 +157,7 @@ fn lines(timeline: &Timeline, is: fn(&End) -> bool) -> Vec<Line<'_>> {
         .collect()
 }
 
-/// What the runs have cost that ended in this time.
+/// The cost of the runs that ended in this time.
 fn spend(reader: &mut Reader, timeline: &Timeline) -> Result<Vec<SpendView>, Failure> {
     let ids: Vec<&TaskId> = timeline.all_rows().map(|row| &row.id).collect();
     let mut ends = Vec::new();
@@ -191,7 +191,7 @@ impl ReportView<'_> {
         format!("{runs}{retries}; {} of work, at most {} at a time{spend}", span(self.worked_ms), self.most_at_once)
     }
 
-    /// `3 running, 2 pending, 1 blocked, 1 in review`, if something is left.
+    /// `3 running, 2 pending, 1 blocked, 1 in review`, if there are any.
     fn rest(&self) -> Option<String> {
         let parts = [
             (self.running as u64, "running"),
@@ -273,7 +273,7 @@ fn markdown(view: &ReportView<'_>) -> String {
     text
 }
 
-/// A text in one line of Markdown, with nothing that Markdown would obey.
+/// A text on one line of Markdown, with special characters escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in format::one_line(text).chars() {

@@ -91,11 +91,11 @@ struct Delete {
     force: bool,
 }
 
-/// A section with what is in it.
+/// A section with its counts and its holder.
 struct Page {
     section: Section,
     counts: BTreeMap<Status, u64>,
-    /// Who works in it, since when, and how that looks.
+    /// The holder, since when, and the state of its grant.
     holder: Option<(String, Stamp, &'static str)>,
 }
 
@@ -175,7 +175,7 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
     }
 }
 
-/// These sections with what is in them, and the moment.
+/// The pages of these sections, and the time of the read.
 fn pages(project: &Project, reader: &mut Reader, sections: Vec<Section>) -> Result<(Vec<Page>, Stamp), Failure> {
     let keys = sections.iter().map(|section| Key::Lock(section.id.lock())).collect();
     let rows = reader.view().load(&keys)?;

@@ -195,7 +195,7 @@ impl List {
     }
 }
 
-/// A semaphore, and how much of it is in use: grants that are over take no slots, though their rows stay until somebody asks.
+/// A semaphore and its use: grants that are over take no slots, though their rows stay until the next request.
 struct Usage {
     semaphore: Semaphore,
     /// The state of each grant, in the order of the holders.
@@ -218,7 +218,7 @@ impl Usage {
         self.grants().filter(|(_, state)| !resources::is_over(state)).map(|(grant, _)| grant)
     }
 
-    /// How many slots there are; `None` for the run slots of a project that does not limit its runs.
+    /// The number of slots; `None` for the run slots of a project that does not limit its runs.
     fn capacity(&self) -> Option<u32> {
         let is_unlimited = self.semaphore.name == Name::runs() && self.semaphore.config.capacity == CAPACITY_LIMIT;
         (!is_unlimited).then_some(self.semaphore.config.capacity)
@@ -286,7 +286,7 @@ impl Show {
             let columns = ["HOLDER~", "STATE", "WEIGHT>", "EPOCH>?", "HELD FOR>??", "LAST HEARTBEAT>????", "EXPIRES IN>???"];
             human.push_str(&format!("\n\n{}", table::render(&columns, holders.iter().map(row).collect())));
         }
-        human.push_str(&resources::line_rows(&semaphore.waiters, at, true));
+        human.push_str(&resources::waiter_rows(&semaphore.waiters, at, true));
         context.printer.result(&view, human)
     }
 }

@@ -1,4 +1,4 @@
-//! Sending a message to a task or a run.
+//! Sends a message to a task or a run.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
 use crate::views::bus::MessageView;
 
-/// How long a reply is waited for.
+/// The default time to wait for a reply.
 const REPLY: Duration = Duration::from_secs(600);
 
 /// Send a message to a task: into its running session if that takes input, otherwise into its mailbox.
@@ -73,7 +73,7 @@ enum ModeFlag {
     FollowUp,
 }
 
-/// A message that was sent.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SentView<'a> {
@@ -90,7 +90,7 @@ impl Send {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
         let client = context.client()?;
         let mut reader = client.reader()?;
-        // The ids of runs have a form of their own.
+        // Only ids of runs start with `r-`.
         let runs = if self.target.starts_with("r-") { reader.view().find_runs(&self.target)? } else { Vec::new() };
         let target = match runs.is_empty() {
             true => find::task_id(&mut reader, &self.target)?,
@@ -101,7 +101,7 @@ impl Send {
 }
 
 impl Body {
-    /// Sends it to a run: to its task, as long as the run lives.
+    /// Sends the message to the task of a live run.
     pub(crate) fn send_to_run(self, context: &Context, client: &Client, name: &str) -> ExitResult {
         let mut reader = client.reader()?;
         let run = find::run(&mut reader, name)?;
@@ -144,7 +144,7 @@ impl Body {
                 }
                 return Err(no_reply(format!("message {id} was not answered in time"), receipt));
             };
-            // That it came back is said on the bus as an answer to it.
+            // A reply from the bus itself says that the message could not be delivered.
             if is_returned(reply) {
                 return Err(no_reply(format!("nobody will answer {id}: {}", reply.draft.body), Receipt::Undelivered));
             }
@@ -182,7 +182,7 @@ impl Body {
     }
 }
 
-/// How far a message has come.
+/// The receipt of a message, with its delivery and its task.
 fn receipt(reader: &mut Reader, id: &MessageId, target: &TaskId) -> Result<(Receipt, Option<Delivery>, Option<Task>), Failure> {
     let mut tasks = reader.view().load(&[Key::Task(target.clone())].into())?.tables.backlog.tasks;
     let task = tasks.remove(target);
@@ -195,13 +195,13 @@ fn receipt(reader: &mut Reader, id: &MessageId, target: &TaskId) -> Result<(Rece
     Ok((receipt, delivery, task))
 }
 
-/// Whether the run that has a message has ended well.
+/// Whether the run that has the message has ended well.
 pub(crate) fn has_ended_well(reader: &mut Reader, delivery: &Delivery) -> Result<bool, Failure> {
     let Some(run) = delivery.run() else { return Ok(false) };
     Ok(reader.view().load(&[Key::Run(run.clone())].into())?.backlog.runs.get(run).is_some_and(Run::has_ended_well))
 }
 
-/// Whether it says that a message has come back.
+/// Whether a reply says that the message could not be delivered.
 fn is_returned(reply: &Message) -> bool {
     reply.draft.id.as_str().starts_with("undelivered-") && &*reply.draft.author == derived::AUTHOR
 }

@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use super::resources::Dur;
 use crate::failure::Failure;
 
-/// A moment: so long ago (`1h`), the last time the clock showed this (`22:00`), or a date with a time.
+/// A moment: a duration ago (`1h`), the most recent time of day (`22:00`), or a date with a time.
 pub(crate) fn parse(text: &str) -> Result<Wall, Failure> {
     if let Ok(ago) = text.parse::<Dur>() {
         let now = banksman_adapters::host::wall_ms();
@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Wall, Failure> {
     })
 }
 
-/// The last moment at which the clock showed this.
+/// The most recent moment with this time of day.
 fn last(clock: Time, now: &Zoned) -> Option<Timestamp> {
     let today = now.with().time(clock).build().ok()?;
     let last = if today > *now { today.checked_sub(1.day()).ok()? } else { today };
@@ -34,14 +34,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_day_is_the_last_one() {
+    fn a_time_of_day_means_the_most_recent_one() {
         let now: Zoned = "2026-11-18T09:30:00+01:00[Europe/Berlin]".parse().unwrap();
         let at = |text: &str| last(text.parse().unwrap(), &now).unwrap().to_string();
         assert_eq!([at("22:00"), at("09:00")], ["2026-11-17T21:00:00Z", "2026-11-18T08:00:00Z"]);
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn an_invalid_time_is_refused() {
         for wrong in ["yesterday", "25:00", ":", ""] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

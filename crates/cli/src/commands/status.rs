@@ -20,10 +20,10 @@ use crate::views::pipelines::PipelineView;
 use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
 use crate::views::{accounts, spend};
 
-/// What there is to do when there is nothing.
+/// The next step when everything is done.
 const DONE: &str = "nothing: everything is done";
 
-/// What there is to do while work goes on.
+/// The next step while work is in progress.
 const FOLLOW: &str = "nothing; banksman events --follow shows what happens";
 
 /// Show how things stand: tasks, runs, runners, and what to do next.
@@ -40,7 +40,7 @@ impl Status {
         let at_phases = pipelines::tasks_at(&mut reader, &overview.pipelines)?;
         let next = match next(&overview) {
             Some(next) => next,
-            // Where workers are in force, the work comes from queues.
+            // With applied workers, the work comes from queues.
             None if reader.view().load(&[Key::Automation].into())?.automation.workers.workers.is_empty() => {
                 "add a task: banksman tasks add TITLE --run CMD".into()
             }
@@ -59,10 +59,11 @@ fn all(overview: &Overview) -> u64 {
     overview.counts.by_status.values().sum()
 }
 
-/// How many queues with dead items are named.
+/// The number of queues with dead items that the line names.
 const DEAD_QUEUES: usize = 3;
 
-/// `3 items are dead in 2 queues: banksman queues requeue a --all; banksman queues requeue b q-7`, if some are.
+/// `3 items are dead in 2 queues: banksman queues requeue a --all; banksman queues requeue b q-7`; `None` without dead
+/// items.
 pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
     let requeue = |(queue, dead): (&Name, &DeadItems)| {
         let which = if dead.count == 1 { dead.first.to_string() } else { "--all".into() };
@@ -80,14 +81,14 @@ pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
     }
 }
 
-/// The one thing to do next; nothing if there never was a task, and neither an item nor a landing waits.
+/// The next step; `None` if there never was a task, and neither an item nor a landing waits.
 fn next(overview: &Overview) -> Option<String> {
     let is_empty = all(overview) == 0 && overview.runs.is_empty() && overview.counts.items.is_empty();
-    (!is_empty || !overview.landings.is_empty()).then(|| goes_on(overview))
+    (!is_empty || !overview.landings.is_empty()).then(|| next_step(overview))
 }
 
-/// The one thing to do next where there is something.
-fn goes_on(overview: &Overview) -> String {
+/// The next step in a project that is not empty.
+fn next_step(overview: &Overview) -> String {
     let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
     let waits = |number: u64| if number == 1 { "waits" } else { "wait" };
     if let Some(pause) = &overview.pause {
@@ -100,7 +101,7 @@ fn goes_on(overview: &Overview) -> String {
     let items = &overview.counts.items;
     let needs_runner = || overview.pipelines.iter().any(|hosted| why::needs_runner(&hosted.pipeline));
     let landings = Landings::of(overview);
-    let needs_runner = || needs_runner() || landings.go_on;
+    let needs_runner = || needs_runner() || landings.can_progress;
     if let Some(why) = &overview.uncheckable {
         return format!("nothing lands: {why}");
     }
@@ -142,7 +143,7 @@ fn goes_on(overview: &Overview) -> String {
         let failures = count(overview, Word::Failed);
         return format!("{} failed: banksman why {}", tasks(failures), failed.id);
     }
-    if !overview.runs.is_empty() || ready > 0 || items.processing > 0 || landings.go_on {
+    if !overview.runs.is_empty() || ready > 0 || items.processing > 0 || landings.can_progress {
         return FOLLOW.into();
     }
     match overview.counts.by_hand {
@@ -168,13 +169,13 @@ fn goes_on(overview: &Overview) -> String {
     }
 }
 
-/// What is in the merge queues, and is not part of a decision.
+/// The entries of the merge queues, except those that wait for a decision.
 struct Landings<'a> {
-    /// Whether something lands as soon as a runner works for it.
-    go_on: bool,
-    /// What waits for whoever works in the checkout of its target.
+    /// Whether an entry can progress with a runner.
+    can_progress: bool,
+    /// The entries that wait for changes in the checkout of their target.
     obstructed: Vec<&'a Entry>,
-    /// A queue that a person has paused, with work in it.
+    /// A paused queue that has entries.
     paused: Option<&'a Name>,
 }
 
@@ -185,7 +186,7 @@ impl Landings<'_> {
         let waits = |entry: &Entry| matches!(&entry.state, Landing::Waiting { obstacle: Obstacle::Checkout { .. } });
         let asks = |entry: &Entry| matches!(&entry.state, Landing::Asking { .. });
         Landings {
-            go_on: entries().any(|entry| !waits(entry) && !asks(entry)),
+            can_progress: entries().any(|entry| !waits(entry) && !asks(entry)),
             obstructed: entries().filter(|entry| waits(entry)).collect(),
             paused: paused.iter().find(|queue| !queue.entries.is_empty()).map(|queue| &queue.target.name),
         }
@@ -207,7 +208,7 @@ impl Landings<'_> {
     }
 }
 
-/// That items wait for workers, which say why.
+/// A line about items that wait for workers; `workers list` has the reasons.
 pub(super) fn items_wait(number: u64) -> Option<String> {
     match number {
         0 => None,
@@ -216,12 +217,12 @@ pub(super) fn items_wait(number: u64) -> Option<String> {
     }
 }
 
-/// A runner whose machine has not enough of something.
+/// A runner whose machine lacks a resource, and the resource.
 fn short(manned: &Manned) -> Option<(&Runner, &Shortage)> {
     Some((&manned.runner, manned.runner.shortage.as_ref()?))
 }
 
-/// A limit; nothing if there is none.
+/// A limit; `None` if it is 0.
 fn limit(limit: u32) -> Option<u32> {
     (limit > 0).then_some(limit)
 }
@@ -370,7 +371,7 @@ fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
         Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),
     };
     let runs = runner.max_runs.map_or_else(|| manned.runs.to_string(), |max| format!("{}/{max}", manned.runs));
-    // Without a lease all runners are on this machine.
+    // Without a lease, all runners are on this machine.
     let place =
         if runner.terms.is_none() || *runner.process.host == *host { "here".into() } else { brief(&runner.process.host, 12) };
     let span = format::span(overview.at.lease - runner.started.lease);

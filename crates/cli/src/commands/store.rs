@@ -70,7 +70,7 @@ struct Written<'a> {
     backup: banksman_store::sqlite::Backup,
 }
 
-/// The store that is in use now, and the one that no longer is.
+/// The store in use, and the retired one.
 #[derive(Serialize)]
 struct Moved<'a> {
     store: &'a str,

@@ -1,4 +1,4 @@
-//! The log of a run: what is there, its end, and what comes.
+//! The log of a run: its content, its end, and new output.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -26,7 +26,7 @@ use crate::terminal::LogFilter;
 use crate::views::Text;
 use crate::views::sessions::{LogLine, LogText};
 
-/// How much is read at a time from the end.
+/// The size of a read from the end.
 const BLOCK: u64 = 64 * 1_024;
 
 /// How to show a log.
@@ -75,7 +75,7 @@ pub(crate) fn print(context: &Context, project: &Project, run: &Run, flags: &Log
     Ok(exit::OK)
 }
 
-/// How the program of a run tells what it does, if that is to be shown for people.
+/// The output format of the run's program, if the log is rendered for people.
 pub(super) fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<Option<Family>, Failure> {
     if flags.raw {
         return Ok(None);
@@ -84,7 +84,7 @@ pub(super) fn family(project: &Project, run: &Run, flags: &LogFlags) -> Result<O
     Ok(LogEnd::new(project, tasks.get(&run.task), run).family)
 }
 
-/// Shows the events of an agent program as lines for people, and anything else as it is.
+/// Renders the events of an agent program as text, and copies other output unchanged.
 pub(super) struct Rendering<W> {
     into: W,
     family: Option<Family>,
@@ -118,7 +118,7 @@ impl<W: Write> Write for Rendering<W> {
     }
 }
 
-/// Prints what there is and what comes, until the run ends.
+/// Prints the log and all new output, until the run ends.
 fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_raw: bool, family: Option<Family>) -> ExitResult {
     let signals = Signals::install()?;
     let mut reader = project.reader()?;
@@ -127,7 +127,7 @@ fn follow(context: &Context, project: &Project, run: &RunId, mut tail: Tail, is_
     let log = Rendering::new(Log::new(&context.printer, is_raw), family);
     let mut out = Out { printer: &context.printer, run, line: Vec::new(), log };
     loop {
-        // Before the log is read: what was printed before the end is in the log by the time of the end.
+        // Checked before the log is read: output from before the end is in the log when the end is.
         let ended = !is_live(&mut reader, run)?;
         tail.read_to(&mut out).map_err(unreadable(&path))?;
         if ended {
@@ -147,7 +147,7 @@ fn is_live(reader: &mut Reader, run: &RunId) -> Result<bool, Failure> {
     Ok(runs.get(run).is_some_and(Run::is_live))
 }
 
-/// The last lines of a log; none if it cannot be read.
+/// The last lines of a log; empty if it cannot be read.
 fn last_lines(path: &Path, number: usize) -> Vec<String> {
     let mut text = Vec::new();
     let read = Tail::open(path, Some(number)).and_then(|mut tail| tail.read_to(&mut text));
@@ -157,7 +157,7 @@ fn last_lines(path: &Path, number: usize) -> Vec<String> {
     String::from_utf8_lossy(&text).lines().map(plain).collect()
 }
 
-/// The last lines of what an agent did, for people.
+/// The last lines of the rendered events of an agent.
 fn rendered(family: Family, lines: &[String], number: usize) -> Vec<String> {
     let mut text = String::new();
     lines.iter().for_each(|line| render::line(family, line.as_bytes(), &mut text));
@@ -165,16 +165,16 @@ fn rendered(family: Family, lines: &[String], number: usize) -> Vec<String> {
     lines[lines.len().saturating_sub(number)..].to_vec()
 }
 
-/// How many events of an agent are looked at for every line that is wanted: many of them say nothing to people.
+/// The number of events read for each line wanted: many events have no text.
 const EVENTS_PER_LINE: usize = 10;
 
-/// The end of the log of a run, as people read it.
+/// The end of the log of a run, as text.
 #[derive(Debug, Clone)]
 pub(crate) struct LogEnd {
     path: PathBuf,
-    /// How the program tells what it does, if that is not plain text.
+    /// The format of the program's output, unless it is plain text.
     family: Option<Family>,
-    /// Which file it was, and how long.
+    /// The inode and the length of the file at the last check.
     seen: Option<(u64, u64)>,
 }
 
@@ -184,7 +184,7 @@ impl LogEnd {
         LogEnd { path: Sessions::new(project).log(&run.id), family, seen: None }
     }
 
-    /// The last lines; none if it cannot be read.
+    /// The last lines; empty if the log cannot be read.
     pub(crate) fn lines(&self, number: usize) -> Vec<String> {
         match self.family {
             Some(family) => rendered(family, &last_lines(&self.path, EVENTS_PER_LINE * number), number),
@@ -192,21 +192,21 @@ impl LogEnd {
         }
     }
 
-    /// Whether the log has changed since the last time of asking.
+    /// Whether the log has changed since the last call.
     pub(crate) fn has_changed(&mut self) -> bool {
         let now = std::fs::metadata(&self.path).map(|log| (log.ino(), log.len())).ok();
         std::mem::replace(&mut self.seen, now) != now
     }
 }
 
-/// A line without what would move the cursor.
+/// A line without control characters.
 pub(super) fn plain(line: &str) -> String {
     let line = anstream::adapter::strip_str(line).to_string();
-    // What a progress bar has overwritten is not there any more.
+    // Only the text after the last carriage return is visible on a terminal.
     line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().replace(char::is_control, " ")
 }
 
-/// Where the part of a log is that was written before the log began anew.
+/// The path of the older part of a rotated log.
 pub(crate) fn rotated(path: &Path) -> PathBuf {
     let mut older = path.as_os_str().to_owned();
     older.push(".1");
@@ -217,22 +217,22 @@ pub(super) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::system(&format!("read {}", path.display()), error)
 }
 
-/// A place in a log that moves on. It wakes its owner when there is more.
+/// A position in a log. Its descriptor becomes readable when the log grows.
 pub(crate) struct Tail {
     path: PathBuf,
-    /// The part that was written before the log began anew, if it is to be read.
+    /// The older part of a rotated log, if it is to be read.
     older: Option<File>,
     file: Option<File>,
     watch: OwnedFd,
 }
 
 impl Tail {
-    /// Opens a log at its beginning, or so many lines before its end. It need not be there yet.
+    /// Opens a log at its start, or at its last lines. The file need not exist yet.
     pub(crate) fn open(path: &Path, lines: Option<usize>) -> io::Result<Tail> {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut tail = Tail { path: path.into(), older: None, file: None, watch };
         tail.reopen()?;
-        // Opened after the newer part: if the log begins anew in between, both are the same file.
+        // Opened after the newer part: if the log is rotated in between, both are the same file.
         let older = open(&rotated(path))?;
         tail.older = older.filter(|older| tail.file.as_ref().is_none_or(|file| !is_same(file, older)));
         if let Some(lines) = lines {
@@ -245,11 +245,11 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Copies all that is there now.
+    /// Copies everything up to the current end.
     pub(super) fn read_to(&mut self, out: &mut impl Write) -> io::Result<u64> {
         let mut copied = self.older.take().map_or(Ok(0), |mut older| io::copy(&mut older, out))?;
         loop {
-            // Asked first: one that was moved away does not grow any more, so its end is final.
+            // Checked before the copy: a rotated file does not grow, so its end is final.
             let current = open(&self.path)?;
             let moved = match (&self.file, &current) {
                 (Some(file), Some(current)) => !is_same(file, current),
@@ -264,7 +264,7 @@ impl Tail {
         }
     }
 
-    /// Takes out what has woken it.
+    /// Reads the pending notifications.
     pub(crate) fn empty(&self) {
         let mut buffer = [MaybeUninit::uninit(); 4_096];
         let mut events = inotify::Reader::new(&self.watch, &mut buffer);
@@ -278,7 +278,7 @@ impl Tail {
             (None, Some(folder)) => (folder, WatchFlags::CREATE),
             (None, None) => return Ok(()),
         };
-        // Where nothing can be watched, the slow look of whoever follows must do.
+        // If the watch fails, the slow poll of the caller finds new output.
         inotify::add_watch(&self.watch, path, flags).ok();
         Ok(())
     }
@@ -303,7 +303,7 @@ fn is_same(one: &File, other: &File) -> bool {
     id(one) == id(other)
 }
 
-/// Goes back from the end of a file by so many lines, or to its beginning. Says how many lines lie ahead.
+/// Seeks back from the end of a file by this many lines, or to its start. Returns the number of lines after the position.
 fn skip_to_last(file: &mut File, lines: usize) -> io::Result<usize> {
     let end = file.seek(SeekFrom::End(0))?;
     let mut at = end;
@@ -315,7 +315,7 @@ fn skip_to_last(file: &mut File, lines: usize) -> io::Result<usize> {
         file.read_exact(&mut block)?;
         for (index, _) in block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             let after = from + index as u64 + 1;
-            // The last line ends at the end, with or without a line break.
+            // The end of the last line does not count, with or without a line break.
             if after == end {
                 continue;
             }
@@ -331,10 +331,10 @@ fn skip_to_last(file: &mut File, lines: usize) -> io::Result<usize> {
     Ok(if end > 0 { found + 1 } else { 0 })
 }
 
-/// Stdout for the output of a run.
+/// Writes the output of a run to stdout.
 struct Log<'a> {
     printer: &'a Printer,
-    /// What of it a terminal is shown; everything, if there is none.
+    /// Filters escape sequences for a terminal; `None` writes every byte.
     filter: Option<LogFilter>,
 }
 
@@ -364,7 +364,7 @@ impl Write for Log<'_> {
     }
 }
 
-/// Stdout for one who follows: as it comes, or one JSON object per line.
+/// The output of `--follow`: unchanged, or one JSON object per line.
 struct Out<'a> {
     printer: &'a Printer,
     run: &'a RunId,
@@ -373,7 +373,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Prints the line as far as it has come.
+    /// Prints the current line.
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         self.printer.view(&LogLine { run: self.run, line: &String::from_utf8_lossy(&line) });
@@ -383,7 +383,7 @@ impl Out<'_> {
         if !self.line.is_empty() {
             self.end_line();
         }
-        // What cannot be printed now could not be printed before.
+        // An error of the output was reported before.
         self.log.finish().ok();
     }
 }
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_found_in_both_parts() {
+    fn tail_finds_the_last_lines_in_both_parts_of_a_rotated_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         assert_eq!(read(&path, None), "");
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_read_once_also_when_the_log_begins_anew() {
+    fn tail_reads_new_output_once_across_a_rotation() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut tail = Tail::open(&path, None).unwrap();

@@ -1,15 +1,16 @@
-//! The line that says what a command waits for.
+//! The progress line of a waiting command.
 
 use std::time::Duration;
 
 use crate::context::Context;
 use crate::printer::Printer;
 
-/// On a terminal the line is rewritten in place; elsewhere it is printed once, and again when the state of the runs in the way changes.
+/// On a terminal the line is rewritten in place; elsewhere it is printed once, and again when the state of the blocking
+/// runs changes.
 pub(crate) struct WaitingLine<'a> {
     printer: &'a Printer,
     is_watched: bool,
-    /// The state of the runs in the way, as it was printed last.
+    /// The last printed state of the blocking runs.
     reported: Option<String>,
 }
 
@@ -19,12 +20,12 @@ impl<'a> WaitingLine<'a> {
         WaitingLine { printer, is_watched: printer.is_watched(), reported: None }
     }
 
-    /// How often the elapsed time in it is brought up to date.
+    /// How often the elapsed time is updated.
     pub(crate) fn tick(&self) -> Option<Duration> {
         self.is_watched.then_some(Duration::from_secs(1))
     }
 
-    /// Prints the line; `runs` is the part of it that says why the runs in the way do not end.
+    /// Prints the line; `runs` is the part of it that says why the blocking runs do not end.
     pub(crate) fn show(&mut self, line: &str, runs: String) {
         if self.is_watched {
             self.printer.rewrite(line);

@@ -1,4 +1,4 @@
-//! The page about environment variables names every variable that the code reads or sets, and no other.
+//! Tests that the page of environment variables has every variable in the code, and no other.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Source files that are no tests.
+/// The source files, without tests.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.file_name().unwrap().to_string_lossy().into_owned();
@@ -21,7 +21,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What stands between two of these marks and is the name of a variable.
+/// The names of variables between two of these marks.
 fn names(text: &str, mark: char) -> BTreeSet<String> {
     let is_known =
         |name: &&str| ["BANKSMAN_", "PG", "XDG_"].iter().any(|prefix| name.len() > prefix.len() && name.starts_with(prefix));

@@ -1,4 +1,4 @@
-//! The page about events. What each kind means is written here; the kinds themselves come from the code.
+//! The page of events. The meaning of each kind is written here; the kinds themselves come from the code.
 
 use std::fmt::Write;
 
@@ -184,7 +184,7 @@ fn the_reference_of_events_is_up_to_date() {
 #[test]
 fn every_kind_of_event_has_a_meaning() {
     let (mut known, mut described) = (kinds(), MEANINGS.iter().map(|(kind, _)| (*kind).to_owned()).collect::<Vec<_>>());
-    // Known so that an old log can be read, and never written: a lock has no weight.
+    // Parsed so that old logs can be read, and never written: a lock has no weight.
     known.retain(|kind| kind != "lock:increased");
     known.sort();
     described.sort();

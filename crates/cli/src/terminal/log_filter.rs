@@ -1,14 +1,14 @@
-//! The output of a run on a terminal: its colours are shown, and whatever else would command the terminal is dropped.
+//! Filters the output of a run for a terminal: colours pass, and other control sequences are dropped.
 
-use super::{is_obeyed, is_style};
+use super::{is_style, is_unsafe};
 
-/// The longest escape sequence whose parameters are looked at.
+/// The longest escape sequence whose parameters are kept.
 const LONGEST: usize = 64;
 
-/// Takes in output piece by piece, however it is cut, and gives out what may be shown.
+/// Filters output in pieces, which may be split anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct LogFilter {
-    /// The beginning of a character whose rest has not come yet.
+    /// The first bytes of an incomplete character.
     rest: Vec<u8>,
     state: State,
     /// Whether a colour is on, which must not outlive the output.
@@ -19,18 +19,18 @@ pub(crate) struct LogFilter {
 enum State {
     #[default]
     Text,
-    /// After a carriage return: the end of a line, or what a progress bar writes over.
+    /// After a carriage return: a CRLF line ending, or a progress bar that overwrites its line.
     Return,
     /// After ESC.
     Escape,
-    /// After ESC [, with what has come of it.
+    /// After ESC [, with the parameters so far.
     Control(String),
-    /// In a text for the terminal itself, such as its title: up to BEL or ST. It ends with its line in any case.
+    /// In a command string for the terminal, such as its title: up to BEL or ST, and at most to the end of the line.
     Command,
 }
 
 impl LogFilter {
-    /// What may be shown of a piece.
+    /// Filters a piece of output.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> String {
         self.rest.extend_from_slice(bytes);
         let bytes = std::mem::take(&mut self.rest);
@@ -38,17 +38,17 @@ impl LogFilter {
         let mut chunks = bytes.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {
             chunk.valid().chars().for_each(|c| self.take(c, &mut out));
-            // What is cut off in the middle of a character may go on in the next piece.
+            // A character that is cut off may continue in the next piece.
             match chunk.invalid() {
                 [] => {}
-                cut if chunks.peek().is_none() && is_beginning(cut) => self.rest = cut.to_vec(),
+                cut if chunks.peek().is_none() && is_incomplete(cut) => self.rest = cut.to_vec(),
                 _ => self.take(char::REPLACEMENT_CHARACTER, &mut out),
             }
         }
         out
     }
 
-    /// What is left to show at the end.
+    /// The sequence that ends the output.
     pub(crate) fn finish(&mut self) -> &'static str {
         if std::mem::take(&mut self.is_styled) { "\x1b[0m" } else { "" }
     }
@@ -60,7 +60,7 @@ impl LogFilter {
                 if c == '\n' { State::Text } else { plain(c, out) }
             }
             (State::Text, c) => plain(c, out),
-            // A line break ends whatever was begun, so that nothing hides the rest of the log.
+            // A line break ends every sequence, so that an incomplete one does not hide the rest of the log.
             (_, '\n') => plain('\n', out),
             (_, '\x1b') => State::Escape,
             (State::Escape, '[') => State::Control(String::new()),
@@ -87,7 +87,7 @@ impl LogFilter {
     }
 }
 
-/// A character outside of any sequence.
+/// Handles a character outside of any sequence.
 fn plain(c: char, out: &mut String) -> State {
     match c {
         '\r' => return State::Return,
@@ -96,14 +96,14 @@ fn plain(c: char, out: &mut String) -> State {
         '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return State::Command,
         '\n' | '\t' => out.push(c),
         c if c.is_control() => {}
-        c if is_obeyed(c) => super::spell(c, super::Notation::Text, out),
+        c if is_unsafe(c) => super::escape_char(c, super::Notation::Text, out),
         c => out.push(c),
     }
     State::Text
 }
 
-/// Whether bytes are the beginning of a character, and not its end or garbage.
-fn is_beginning(bytes: &[u8]) -> bool {
+/// Whether the bytes are an incomplete character, as opposed to invalid ones.
+fn is_incomplete(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
 
@@ -111,19 +111,19 @@ fn is_beginning(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// The same, however it is cut.
+    /// Filters the bytes as one piece and in small pieces, which must agree.
     fn passed(bytes: &[u8]) -> String {
-        let whole = LogFilter::default().pass(bytes);
+        let at_once = LogFilter::default().pass(bytes);
         for size in 1..=3 {
             let mut filter = LogFilter::default();
             let cut: String = bytes.chunks(size).map(|piece| filter.pass(piece)).collect();
-            assert_eq!(cut, whole, "in pieces of {size}");
+            assert_eq!(cut, at_once, "in pieces of {size}");
         }
-        whole
+        at_once
     }
 
     #[test]
-    fn colours_pass_and_commands_do_not() {
+    fn colours_pass_and_other_sequences_do_not() {
         assert_eq!(passed(b"\x1b[1;38;5;9mred\x1b[0m \x1b[mplain\n"), "\x1b[1;38;5;9mred\x1b[0m \x1b[mplain\n");
         assert_eq!(passed(b"a\x1b[2J\x1b[H\x1b[?25l\x1b[>4mb\x1bc\x1b(B\x07\x08c"), "abc");
         assert_eq!(passed(b"a\x1b]0;title\x07b\x1b]52;c;ZXZpbA==\x1b\\c\x1bPq\x1b\\d"), "abcd");

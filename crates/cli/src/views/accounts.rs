@@ -10,18 +10,18 @@ use crate::format;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LimitView<'a> {
-    /// Nothing for the budget, which all agents share.
+    /// `None` for the budget, which all agents share.
     account: Option<&'a Name>,
     kind: &'a str,
     model: Option<&'a str>,
     state: &'static str,
     message: String,
     since: Time,
-    /// When it is tried again.
+    /// When the account is probed.
     resets_at: Option<Time>,
-    /// Whether the provider has said so.
+    /// Whether the provider has reported the time.
     is_reset_known: bool,
-    /// The run that tries whether it is over.
+    /// The run that probes the account.
     run: Option<&'a RunId>,
     said: &'a str,
 }

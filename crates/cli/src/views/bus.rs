@@ -63,7 +63,7 @@ impl<'a> From<&'a Letter> for LetterView<'a> {
     }
 }
 
-/// A message on its way to a task.
+/// The delivery of a message to a task.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeliveryView<'a> {
@@ -94,7 +94,7 @@ impl<'a> DeliveryView<'a> {
     }
 }
 
-/// All messages that are stored.
+/// Statistics of all stored messages.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BusStats {
@@ -108,7 +108,7 @@ pub(crate) struct BusStats {
     pub(crate) types: Vec<TypeView>,
 }
 
-/// The messages of one type.
+/// Statistics of the messages of one type.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TypeView {

@@ -12,7 +12,7 @@ pub(crate) struct DecisionView<'a> {
     id: &'a DecisionId,
     state: &'static str,
     task: Option<&'a TaskId>,
-    /// The outbox command that could not be carried out, under its former name.
+    /// The outbox command that failed, under its former name.
     errand: Option<Seq>,
     run: Option<&'a RunId>,
     route: Option<&'a str>,

@@ -31,7 +31,7 @@ impl<'a> From<&'a EventRow> for EventView<'a> {
     }
 }
 
-/// The latest events of an entity, beside its own view.
+/// A view with the latest events of its entity.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WithEvents<'a, V> {

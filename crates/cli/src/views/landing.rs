@@ -18,7 +18,7 @@ pub(crate) struct EntryView<'a> {
     source: Option<&'a str>,
     priority: i32,
     unchecked: bool,
-    /// How many entries come before it, while it is in the queue.
+    /// The number of entries before it, while it is in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     ahead: Option<usize>,
     /// The task whose author resolves a conflict in the same files first.

@@ -1,5 +1,5 @@
-//! What commands print as JSON: one type per entity, made from the rows that were read. Whoever changes a field changes what programs
-//! read; `tests/all/shapes.rs` pins every one of them.
+//! The JSON output of commands: one type per entity, made from rows. A change of a field is a change of the interface;
+//! `tests/all/shapes.rs` pins every one of them.
 
 pub(crate) mod accounts;
 pub(crate) mod bus;
@@ -45,7 +45,7 @@ impl From<Stamp> for Time {
     }
 }
 
-/// A value as its words, such as `1h30m` for a duration.
+/// A value as its text, such as `1h30m` for a duration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Text<T>(pub(crate) T);
 

@@ -1,4 +1,4 @@
-//! What is paused, and what was stopped.
+//! The pause of the project, and stopped tasks.
 
 use banksman_core::{Pause, RunId, Status, TaskId, Title};
 use serde::Serialize;
@@ -18,20 +18,20 @@ impl<'a> From<&'a Pause> for PauseView<'a> {
     }
 }
 
-/// The answer of `pause` and `resume`: how the project stands, and what became of it.
+/// The output of `pause` and `resume`: the pause, and the outcome.
 #[derive(Debug, Serialize)]
 pub(crate) struct PausedView<'a> {
     pub(crate) paused: Option<PauseView<'a>>,
     pub(crate) outcome: &'static str,
-    /// The live sessions: they go on.
+    /// The number of live sessions, which continue.
     pub(crate) sessions: usize,
 }
 
-/// The answer of `stop`.
+/// The output of `stop`.
 #[derive(Debug, Serialize)]
 pub(crate) struct StopView<'a> {
     pub(crate) paused: Option<PauseView<'a>>,
-    /// The tasks that were named.
+    /// The tasks that were given.
     pub(crate) tasks: Vec<StoppedTask<'a>>,
     /// The sessions that were ended.
     pub(crate) sessions: Vec<StoppedSession<'a>>,
@@ -49,8 +49,8 @@ pub(crate) struct StoppedSession<'a> {
     pub(crate) run: &'a RunId,
     pub(crate) task: &'a TaskId,
     pub(crate) title: &'a Title,
-    /// How the task stands now.
+    /// The current status of the task.
     pub(crate) status: Status,
-    /// `stopped`; `stopping` if it still lives; `ended` if it ended by itself before.
+    /// `stopped`; `stopping` if the session is still live; `ended` if it ended by itself before.
     pub(crate) outcome: &'static str,
 }

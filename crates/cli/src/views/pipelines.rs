@@ -1,4 +1,4 @@
-//! Pipelines that were started.
+//! Started pipelines.
 
 use banksman_core::pipeline::plan::Context;
 use banksman_core::pipeline::{Checkpoint, Pipeline, Reason, State};
@@ -54,7 +54,7 @@ impl<'a> PipelineView<'a> {
     }
 }
 
-/// Why a pipeline cannot go on.
+/// Why a pipeline is blocked.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 enum BlockedBy<'a> {
@@ -92,7 +92,7 @@ pub(crate) struct PipelinePage<'a> {
     pub(crate) checkpoints: Vec<CheckpointView<'a>>,
 }
 
-/// A phase, with the tasks that it has had.
+/// A phase with its tasks.
 #[derive(Debug, Serialize)]
 pub(crate) struct PhaseView<'a> {
     pub(crate) name: &'a Name,
@@ -127,7 +127,7 @@ impl<'a> From<&'a Checkpoint> for CheckpointView<'a> {
     }
 }
 
-/// A pipeline after a person has told it to go on.
+/// A pipeline after a step that a person requested.
 #[derive(Debug, Serialize)]
 pub(crate) struct Stepped<'a> {
     pipeline: &'a TaskId,
@@ -142,7 +142,7 @@ impl<'a> From<&'a Pipeline> for Stepped<'a> {
     }
 }
 
-/// The variables of a pipeline after some of them were set.
+/// The variables of a pipeline after some were set.
 #[derive(Debug, Serialize)]
 pub(crate) struct VarsSet<'a> {
     pub(crate) pipeline: &'a TaskId,

@@ -1,4 +1,4 @@
-//! What is wrong with a file: settings or a runbook.
+//! Problems of a file: settings or a runbook.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ impl<'a> From<&'a config::Problem> for SettingProblem<'a> {
     }
 }
 
-/// A mistake in a runbook; of a file that cannot be read only the message is known.
+/// A problem of a runbook; for an unreadable file only the message is known.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunbookProblem<'a> {
     file: Cow<'a, str>,

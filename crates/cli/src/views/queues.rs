@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Text, Time};
 
-/// The terms of a queue; those that a runbook does not say are the defaults.
+/// The terms of a queue; terms without a value are the defaults.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TermsView<'a> {
@@ -40,7 +40,6 @@ impl<'a> From<&'a QueueTerms> for TermsView<'a> {
     }
 }
 
-/// A queue that was just defined.
 #[derive(Debug, Serialize)]
 pub(crate) struct Defined<'a> {
     pub(crate) queue: &'a Name,
@@ -76,7 +75,7 @@ pub(crate) struct QueuePage<'a> {
     pub(crate) workers: Vec<WorkerState<'a>>,
 }
 
-/// A worker of a queue, and how it stands.
+/// A worker of a queue with its state.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkerState<'a> {
     pub(crate) name: &'a Name,
@@ -105,13 +104,13 @@ pub(crate) struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
-    /// An item, with the task that a worker has made of it.
+    /// An item with the task of its worker.
     pub(crate) fn new(item: &'a Item, task: Option<&'a TaskId>) -> ItemView<'a> {
         let taken = match &item.state {
             State::Processing(taken) => Some(taken),
             State::Pending { .. } | State::Failed { .. } | State::Dead { .. } | State::Completed => None,
         };
-        // One that a worker has is left to it as long as its task lives.
+        // An item of a worker has no deadline while its task lives.
         let task = task.filter(|_| taken.is_some());
         let stamp = taken.map_or(item.created, |taken| taken.since);
         let death = death(item);
@@ -136,7 +135,7 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// Where, why and when an item died.
+/// The queue, the reason and the time of an item's death.
 pub(crate) fn death(item: &Item) -> Option<(&Name, &str, Wall)> {
     match (&item.state, &item.origin) {
         (State::Dead { reason, at }, _) => Some((&item.queue, reason, *at)),
@@ -145,7 +144,7 @@ pub(crate) fn death(item: &Item) -> Option<(&Name, &str, Wall)> {
     }
 }
 
-/// An attempt that failed.
+/// A failed attempt.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AttemptView<'a> {
@@ -165,7 +164,6 @@ impl<'a> From<&'a Attempt> for AttemptView<'a> {
     }
 }
 
-/// An item that was just taken.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Taken<'a> {
@@ -185,7 +183,7 @@ pub(crate) struct TakenItem<'a> {
     pub(crate) epoch: Epoch,
 }
 
-/// What became of an item.
+/// The outcome of a request for an item.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed<'a> {
     pub(crate) queue: &'a Name,

@@ -1,4 +1,4 @@
-//! Locks and semaphores, their grants and those who wait for them.
+//! Locks and semaphores, their grants and waiters.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::deadlock::Link;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Text, Time};
 
-/// A grant. A free lock has the same keys, so that a program need not ask which of them are there.
+/// A grant. A free lock has the same keys, so that programs need not check for them.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GrantView<'a> {
@@ -90,7 +90,7 @@ impl<'a> LockView<'a> {
     }
 }
 
-/// The defaults of a lock's grants.
+/// The default terms of a lock's grants.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LockTerms {
@@ -104,7 +104,6 @@ impl From<lock::Config> for LockTerms {
     }
 }
 
-/// A lock as it is defined.
 #[derive(Debug, Serialize)]
 pub(crate) struct LockDefinition<'a> {
     pub(crate) name: &'a Name,
@@ -112,7 +111,7 @@ pub(crate) struct LockDefinition<'a> {
     pub(crate) terms: LockTerms,
 }
 
-/// One lock with all that belongs to it.
+/// A lock with its terms and waiters.
 #[derive(Debug, Serialize)]
 pub(crate) struct LockPage<'a> {
     #[serde(flatten)]
@@ -127,16 +126,15 @@ impl<'a> LockPage<'a> {
     }
 }
 
-/// A semaphore as it is defined.
 #[derive(Debug, Serialize)]
 pub(crate) struct SemaphoreDefinition<'a> {
     pub(crate) name: &'a Name,
-    /// None for the run slots of a project that does not limit its runs.
+    /// `None` for the run slots of a project that does not limit its runs.
     pub(crate) capacity: Option<u32>,
     pub(crate) ttl: Option<Text<Span>>,
 }
 
-/// A semaphore and its holders: their number in a list, each with its grant on a page.
+/// A semaphore and its holders: a number in a list, grants on a page.
 #[derive(Debug, Serialize)]
 pub(crate) struct SemaphoreView<'a, H> {
     #[serde(flatten)]
@@ -147,7 +145,7 @@ pub(crate) struct SemaphoreView<'a, H> {
     pub(crate) waiters: usize,
 }
 
-/// One semaphore with all that belongs to it.
+/// A semaphore with its grants and waiters.
 #[derive(Debug, Serialize)]
 pub(crate) struct SemaphorePage<'a> {
     #[serde(flatten)]
@@ -161,7 +159,7 @@ impl<'a> SemaphorePage<'a> {
     }
 }
 
-/// What came of an acquire or a heartbeat.
+/// The outcome of an acquire or a heartbeat.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Granted<'a> {
@@ -188,7 +186,7 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// What came of a release.
+/// The outcome of a release.
 #[derive(Debug, Serialize)]
 pub(crate) struct Released<'a> {
     pub(crate) name: &'a Name,
@@ -196,7 +194,7 @@ pub(crate) struct Released<'a> {
     pub(crate) forced: bool,
 }
 
-/// One link of a circle of waits.
+/// A link of a circle of waits.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LinkView<'a> {

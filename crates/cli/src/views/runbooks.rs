@@ -1,4 +1,4 @@
-//! Runbooks as they are written.
+//! Runbooks as in their files.
 
 use banksman_core::guard::Guard;
 use banksman_core::pipeline::plan::{After, OnFail, Phase, Plan};
@@ -74,7 +74,7 @@ pub(crate) struct GuardView<'a> {
     on_failure: String,
     fresh_for: Text<Span>,
     timeout: Text<Span>,
-    /// Where the guards of several runbooks are listed.
+    /// Set where guards of several runbooks are listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     runbook: Option<&'a str>,
 }
@@ -191,11 +191,11 @@ impl<'a> PhaseView<'a> {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Runbooks<'a> {
     pub(crate) runbooks: Vec<Listed<'a>>,
-    /// Those that are applied and have no file.
+    /// Applied runbooks without a file.
     pub(crate) without_file: &'a [Box<str>],
 }
 
-/// A runbook in a list; of one that is wrong only the file is known.
+/// A runbook in a list; for an invalid one only the file is known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Listed<'a> {
@@ -224,7 +224,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// How much there is in a runbook that is right.
+/// The contents of a valid runbook, as numbers.
 #[derive(Debug, Serialize)]
 pub(crate) struct Sizes<'a> {
     pub(crate) name: &'a str,
@@ -236,7 +236,7 @@ pub(crate) struct Sizes<'a> {
     pub(crate) routes: usize,
 }
 
-/// What was changed to apply a runbook, or to remove it.
+/// The changes of applying or removing a runbook.
 #[derive(Debug, Serialize)]
 pub(crate) struct Applied<'a> {
     name: &'a str,
@@ -248,7 +248,7 @@ struct ChangeView<'a> {
     kind: &'static str,
     name: &'a str,
     outcome: &'static str,
-    /// How many jobs a worker that is removed still has.
+    /// The remaining jobs of a removed worker.
     jobs: Option<usize>,
 }
 

@@ -21,7 +21,7 @@ impl<'a> From<&'a Section> for SectionView<'a> {
     }
 }
 
-/// A section with what is in it, and the runner that works there.
+/// A section with its counts, and the runner that holds it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SectionPage<'a> {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::tasks::RunEndView;
 use super::{Text, Time};
 
-/// A session and its processes: their number in a list, each with its command on a page.
+/// A session and its processes: a number in a list, commands on a page.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SessionView<'a, P> {
@@ -32,7 +32,7 @@ pub(crate) struct SessionView<'a, P> {
     pub(crate) signal: Option<i32>,
 }
 
-/// One session with all that is known of it.
+/// All details of a session.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SessionPage<'a> {
@@ -52,7 +52,7 @@ pub(crate) struct ProcessView {
     pub(crate) command: Option<String>,
 }
 
-/// Something that a run holds.
+/// A lock or slots that a run holds.
 #[derive(Debug, Serialize)]
 pub(crate) struct HoldView<'a> {
     pub(crate) name: &'a Name,
@@ -69,7 +69,7 @@ pub(crate) struct LogView<'a> {
     pub(crate) last_output_at: Option<Time>,
 }
 
-/// What came of the wish to end a session.
+/// The outcome of `sessions kill`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Killed<'a> {
     pub(crate) run: &'a RunId,
@@ -91,7 +91,7 @@ pub(crate) struct LogText<'a> {
     pub(crate) text: &'a str,
 }
 
-/// A line of the output of a run that is followed.
+/// A line of followed output.
 #[derive(Debug, Serialize)]
 pub(crate) struct LogLine<'a> {
     pub(crate) run: &'a RunId,

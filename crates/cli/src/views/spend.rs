@@ -1,4 +1,4 @@
-//! What agents have used and cost.
+//! Tokens and cost of agents.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ pub(crate) struct SpendView {
     runs: u64,
     #[serde(flatten)]
     tokens: TokensView,
-    /// The price that the program tells, in millionths of a dollar; for a subscriber it is the list price.
+    /// The price that the program reports, in millionths of a dollar; for a subscription it is the list price.
     pub(crate) cost_micros: u64,
-    /// What of it is paid.
+    /// The part of the price that is actually paid.
     pub(crate) paid_micros: u64,
 }
 
@@ -36,7 +36,7 @@ impl From<&DaySpend> for SpendView {
     }
 }
 
-/// What each agent has used in these runs.
+/// The spend of each agent in these runs.
 pub(crate) fn of_runs<'a>(runs: impl Iterator<Item = &'a Run>) -> Vec<SpendView> {
     of_ends(runs.filter_map(|run| run.ended.as_ref()?.agent.as_deref()))
 }
@@ -56,7 +56,7 @@ pub(crate) fn summary(spend: &SpendView) -> String {
     format!("{}: {runs}, {} tokens{cost}", spend.agent, spend.tokens.total())
 }
 
-/// What all of it costs, `$1.25`, and whether that is paid; nothing if no program has told a price.
+/// The total cost, `$1.25`, and whether it is paid; `None` if no program has reported a price.
 pub(crate) fn price(spends: &[SpendView]) -> Option<String> {
     let sum = |of: fn(&SpendView) -> u64| spends.iter().map(of).fold(0, u64::saturating_add);
     Some(match (sum(|spend| spend.cost_micros), sum(|spend| spend.paid_micros)) {

@@ -1,4 +1,4 @@
-//! How the project stands.
+//! The status of the project.
 
 use std::collections::BTreeMap;
 
@@ -27,11 +27,11 @@ pub(crate) struct StatusView<'a> {
     pub(crate) slots: Limited<u64>,
     pub(crate) roots: Limited<usize>,
     pub(crate) decisions: usize,
-    /// What keeps agents from starting.
+    /// The limits that keep agents from starting.
     pub(crate) account_limits: Vec<LimitView<'a>>,
-    /// What agents have used and cost today (UTC).
+    /// The spend of agents today (UTC).
     pub(crate) spend_today: Vec<SpendView>,
-    /// What they may cost, in millionths of a dollar.
+    /// The budget, in millionths of a dollar.
     pub(crate) budget_micros: Option<u64>,
     pub(crate) runs: Vec<RunView<'a>>,
     pub(crate) runners: Vec<RunnerView<'a>>,
@@ -39,14 +39,14 @@ pub(crate) struct StatusView<'a> {
     pub(crate) items: ItemsView<'a>,
     pub(crate) failures: Vec<FailureView<'a>>,
     pub(crate) held_by_failed: u64,
-    /// Why nothing is started.
+    /// The pause, if the project is paused.
     pub(crate) paused: Option<PauseView<'a>>,
-    /// The first tasks that a person has stopped.
+    /// The first stopped tasks.
     pub(crate) stopped: Vec<&'a TaskId>,
     pub(crate) next: &'a str,
 }
 
-/// How many there are, and how many there may be, if that is limited.
+/// A number, and its limit if there is one.
 #[derive(Debug, Serialize)]
 pub(crate) struct Limited<N> {
     pub(crate) used: N,
@@ -89,7 +89,7 @@ pub(crate) struct RunnerView<'a> {
     shortage: Option<ShortageView<'a>>,
 }
 
-/// What the machine of a runner has not enough of.
+/// The resource that the machine of a runner lacks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ShortageView<'a> {

@@ -18,7 +18,7 @@ use super::{Text, Time};
 use crate::commands::tasks::error;
 use crate::format;
 
-/// A task as it is named where another thing is described.
+/// The short form of a task, for use in other views.
 #[derive(Debug, Serialize)]
 pub(crate) struct Brief {
     pub(crate) id: TaskId,
@@ -92,7 +92,7 @@ impl<'a> TaskView<'a> {
     }
 }
 
-/// Who works on a task manually, under which grant.
+/// The manual claim of a task.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClaimView<'a> {
@@ -110,7 +110,7 @@ impl ClaimView<'_> {
     }
 }
 
-/// One task with all that belongs to it.
+/// All details of a task.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskPage<'a> {
@@ -121,7 +121,7 @@ pub(crate) struct TaskPage<'a> {
     pub(crate) workspace: &'static str,
     pub(crate) workspace_path: Option<&'a str>,
     pub(crate) branch: Option<&'a str>,
-    /// Its last entry in a merge queue.
+    /// The last entry in a merge queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) landing: Option<EntryView<'a>>,
     pub(crate) max_duration: Option<Text<Span>>,
@@ -134,12 +134,12 @@ pub(crate) struct TaskPage<'a> {
     pub(crate) dependents: Vec<Brief>,
     pub(crate) children: Vec<Brief>,
     pub(crate) runs: Vec<RunView<'a>>,
-    /// What its agents have used in all runs.
+    /// The spend of its agents in all runs.
     pub(crate) spend: Vec<SpendView>,
     pub(crate) last_lines: &'a [String],
 }
 
-/// A task that must be completed first; without a title and a status it is gone.
+/// A dependency; a deleted one has no title and status.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Dependency<'a> {
@@ -150,7 +150,7 @@ pub(crate) struct Dependency<'a> {
     pub(crate) output: Option<&'a Value>,
 }
 
-/// What a run must hold while it lives.
+/// A lock or slots that a run holds while it lives.
 #[derive(Debug, Serialize)]
 pub(crate) struct NeedView<'a> {
     kind: Kind,
@@ -172,7 +172,7 @@ impl<'a> From<&'a Need> for NeedView<'a> {
     }
 }
 
-/// How a run has ended; nothing of it is known while the run lives.
+/// The end of a run; empty while the run lives.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunEndView<'a> {
@@ -212,12 +212,12 @@ pub(crate) struct RunView<'a> {
     setback: Option<&'static str>,
     error: Option<&'a str>,
     log: String,
-    /// What its agent came to, if an agent did the work.
+    /// The end of the agent's work, if an agent did it.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<AgentEndView<'a>>,
 }
 
-/// What an agent came to.
+/// The end of an agent's work.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentEndView<'a> {
@@ -229,7 +229,7 @@ pub(crate) struct AgentEndView<'a> {
     turns: u32,
     #[serde(flatten)]
     tokens: TokensView,
-    /// What the program reports, in millionths of a dollar; of a subscriber that is the list price.
+    /// The cost that the program reports, in millionths of a dollar; for a subscription it is the list price.
     cost_micros: Option<u64>,
 }
 
@@ -258,7 +258,7 @@ impl<'a> From<&'a AgentEnd> for AgentEndView<'a> {
 }
 
 impl TokensView {
-    /// What went in and out; what came from a cache is not counted again.
+    /// Input and output tokens; cached input is not counted again.
     pub(crate) fn total(&self) -> u64 {
         self.input_tokens + self.output_tokens
     }
@@ -297,7 +297,6 @@ impl<'a> RunView<'a> {
     }
 }
 
-/// A task that was just added.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Added<'a> {
@@ -312,18 +311,18 @@ pub(crate) struct Added<'a> {
     pub(crate) runner_alive: bool,
 }
 
-/// What became of a task that was cancelled or is tried again.
+/// The outcome of cancelling or retrying a task.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     #[serde(flatten)]
     pub(crate) task: Brief,
     pub(crate) outcome: &'static str,
-    /// How many of its children were cancelled with it.
+    /// The number of children cancelled with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) children: Option<usize>,
 }
 
-/// A task that was deleted, and the workspace that is left of it.
+/// A deleted task, and its workspace if that remains.
 #[derive(Debug, Serialize)]
 pub(crate) struct Deleted {
     pub(crate) id: TaskId,
@@ -331,7 +330,6 @@ pub(crate) struct Deleted {
     pub(crate) workspace: Option<String>,
 }
 
-/// A task that was taken to work on it manually.
 #[derive(Debug, Serialize)]
 pub(crate) struct Taken<'a> {
     #[serde(flatten)]
@@ -342,7 +340,7 @@ pub(crate) struct Taken<'a> {
     pub(crate) outcome: &'static str,
 }
 
-/// What came of a heartbeat.
+/// The outcome of a heartbeat.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Heartbeat<'a> {
@@ -352,7 +350,7 @@ pub(crate) struct Heartbeat<'a> {
     pub(crate) expires_at: Option<Time>,
 }
 
-/// What came of a verdict.
+/// The outcome of a verdict.
 #[derive(Debug, Serialize)]
 pub(crate) struct Concluded<'a> {
     pub(crate) id: &'a TaskId,
@@ -360,7 +358,7 @@ pub(crate) struct Concluded<'a> {
     pub(crate) status: Status,
 }
 
-/// A task that was waited for; without a title it was deleted.
+/// A task that was waited for; a deleted one has no title.
 #[derive(Debug, Serialize)]
 pub(crate) struct Awaited<'a> {
     pub(crate) id: &'a TaskId,

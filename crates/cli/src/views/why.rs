@@ -1,4 +1,4 @@
-//! Why a task is where it is.
+//! Why a task does not run.
 
 use banksman_core::backlog::{Run, Session};
 use banksman_core::{DecisionId, HolderId, ItemId, Name, RunId, RunnerId, Status, TaskId, Title};
@@ -26,7 +26,7 @@ macro_rules! words {
 }
 
 words! {
-    /// The state of the task that is asked about.
+    /// The state of the task.
     AnswerKind {
         Waiting "waiting",
         Starting "starting",
@@ -43,7 +43,7 @@ words! {
 }
 
 words! {
-    /// What is missing. The guide explains each word.
+    /// The kind of a reason. The guide explains each word.
     #[derive(Default)]
     Kind {
         ByHand "by_hand",
@@ -73,7 +73,7 @@ words! {
     }
 }
 
-/// The same keys whatever the answer is.
+/// The keys are the same for every answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct WhyView<'a> {
     pub(crate) task: &'a TaskId,
@@ -92,11 +92,11 @@ pub(crate) struct WhyView<'a> {
     pub(crate) error: Option<String>,
     pub(crate) output: Option<&'a Value>,
     pub(crate) pipeline: Option<PipelineView<'a>>,
-    /// Where its work is in a merge queue, or why it left one.
+    /// The entry of its work in a merge queue, or the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) landing: Option<EntryView<'a>>,
     pub(crate) item: Option<ItemView<'a>>,
-    /// The processes that wait to work on it, but do not answer.
+    /// The processes that wait to work on the task, but do not answer.
     pub(crate) unanswered: Vec<UnansweredView<'a>>,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct UnansweredView<'a> {
     pub(crate) since: Time,
 }
 
-/// A run, and the runner that looks after it while it lives.
+/// A run with its runner.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AttendedRun<'a> {
@@ -138,7 +138,7 @@ impl<'a> From<&'a Attended> for AttendedRun<'a> {
     }
 }
 
-/// A run that lives or has ended.
+/// A live or ended run.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunView<'a> {
@@ -188,7 +188,7 @@ pub(crate) struct ItemView<'a> {
     pub(crate) hint: Option<String>,
 }
 
-/// Who has what a task needs.
+/// The holder of something that a task needs.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum HolderView {
@@ -230,7 +230,7 @@ impl From<&Holder> for HolderView {
     }
 }
 
-/// One task of a chain of dependencies; without a title and a status it is gone.
+/// A task in a chain of dependencies; a deleted one has no title and status.
 #[derive(Debug, Serialize)]
 pub(crate) struct LinkView {
     id: TaskId,
@@ -246,7 +246,7 @@ impl From<&Link> for LinkView {
     }
 }
 
-/// A runner, and what keeps it from taking the task.
+/// A runner, and the reasons why it does not take the task.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunnerView {
     pub(crate) runner: RunnerId,
@@ -259,7 +259,7 @@ mod tests {
 
     use super::{AnswerKind, Kind};
 
-    /// The words of the guide in backticks, of the lines that `part` finds.
+    /// The words in backticks in these lines.
     fn named<'a>(part: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
         part.flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
     }

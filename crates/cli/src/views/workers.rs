@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Text;
 use crate::commands::runbooks::picture;
 
-/// What a runbook says of a worker.
+/// The definition of a worker in a runbook.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DefinitionView<'a> {
@@ -31,7 +31,7 @@ impl<'a> From<&'a Definition> for DefinitionView<'a> {
     }
 }
 
-/// A worker that is applied.
+/// An applied worker.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkerView<'a> {
     #[serde(flatten)]
@@ -69,7 +69,7 @@ pub(crate) struct WorkerPage<'a> {
     pub(crate) jobs: Vec<JobView<'a>>,
 }
 
-/// An item that became a task; without a status the task is gone.
+/// An item that became a task; a deleted task has no status.
 #[derive(Debug, Serialize)]
 pub(crate) struct JobView<'a> {
     task: &'a TaskId,
@@ -85,7 +85,7 @@ impl<'a> JobView<'a> {
     }
 }
 
-/// A route; where it stands in its own runbook, that is not named.
+/// A route; the name of its runbook is left out on the page of that runbook.
 #[derive(Debug, Serialize)]
 pub(crate) struct RouteView<'a> {
     on: Text<&'a Pattern>,
@@ -107,7 +107,7 @@ impl<'a> From<&'a Route> for RouteView<'a> {
     }
 }
 
-/// All workers and routes that are applied.
+/// All applied workers and routes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Applied<'a> {
     pub(crate) workers: Vec<WorkerView<'a>>,

@@ -1,4 +1,4 @@
-//! Workspaces, and what was saved of them.
+//! Workspaces and their saved states.
 
 use banksman_adapters::git::Saved;
 use banksman_core::{HolderId, TaskId, Title, Wall};
@@ -40,7 +40,7 @@ impl<'a> From<&'a Kept> for WorkspaceView<'a> {
     }
 }
 
-/// One workspace with what was saved of it.
+/// A workspace with its saved states.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkspacePage<'a> {
     #[serde(flatten)]
@@ -73,7 +73,6 @@ impl From<&Saved> for SavedView {
     }
 }
 
-/// A workspace that was removed.
 #[derive(Debug, Serialize)]
 pub(crate) struct RemovedView {
     pub(crate) owner: TaskId,
@@ -91,7 +90,7 @@ impl From<&Removed> for RemovedView {
     }
 }
 
-/// One thing that pruning does, or would do.
+/// A step of pruning.
 #[derive(Debug, Serialize)]
 pub(crate) struct PruneView {
     pub(crate) action: &'static str,
@@ -101,7 +100,7 @@ pub(crate) struct PruneView {
     pub(crate) error: Option<String>,
 }
 
-/// What pruning did, or would do.
+/// The steps of pruning, done or planned.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PrunedView {
@@ -109,7 +108,7 @@ pub(crate) struct PrunedView {
     pub(crate) steps: Vec<PruneView>,
 }
 
-/// What was done in a workspace.
+/// The changes in a workspace.
 #[derive(Debug, Serialize)]
 pub(crate) struct DiffView<'a> {
     pub(crate) owner: &'a TaskId,
@@ -118,7 +117,7 @@ pub(crate) struct DiffView<'a> {
     pub(crate) diff: String,
 }
 
-/// A branch that was made of a saved state.
+/// A branch created from a saved state.
 #[derive(Debug, Serialize)]
 pub(crate) struct RestoredView {
     pub(crate) saved: SavedView,

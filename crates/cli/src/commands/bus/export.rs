@@ -86,7 +86,7 @@ impl Export {
         }
     }
 
-    /// Opens a file behind its last message. What is not written by `bus export` is refused, and stays as it is.
+    /// Opens a file and seeks behind its last message. A file that `bus export` did not write is refused and not changed.
     fn open(path: &Path) -> Result<Out, Failure> {
         let foreign = |number: usize| {
             let message = format!("{} was not written by bus export: line {number} is no message", path.display());
@@ -116,7 +116,7 @@ impl Export {
                     ids.push(id);
                     (last, at) = (seq, at + read as u64);
                 }
-                // The end, or half a line of an export that was killed.
+                // The end of the file, or half a line of an export that was killed.
                 (false, _) if line.starts_with(START) || START.starts_with(&line) => break,
                 _ => return Err(foreign(number)),
             }
@@ -126,14 +126,15 @@ impl Export {
     }
 }
 
-/// How each line begins.
+/// The start of each line.
 const START: &[u8] = br#"{"attachments":["#;
 
-/// A file that is continued. Several messages have the same number if they follow from one event, and not all of them may be there.
+/// A file to continue. Several messages have the same number if they follow from one event, and the file may have only
+/// some of them.
 struct Out {
     file: File,
     last: Seq,
-    /// The messages of the last number that it has.
+    /// The messages in the file that have the last number.
     ids: Vec<MessageId>,
 }
 
@@ -143,7 +144,7 @@ impl Out {
     }
 }
 
-/// What is read of a line that was written before.
+/// The fields that are read from an existing line.
 #[derive(Deserialize)]
 struct Written {
     seq: Seq,
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_continued_behind_its_last_message() {
+    fn an_export_continues_a_file_after_its_last_message() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bus.jsonl");
         let open = |text: &str| {
@@ -201,7 +202,7 @@ mod tests {
         for half in (0..next.len()).filter(|at| next.is_char_boundary(*at)) {
             assert_eq!(open(&format!("{all}{}", &next[..half])), (Ok((5, 2)), all.clone()), "the last line is not complete");
         }
-        // The file of somebody else is not touched.
+        // Other files are not changed.
         for text in ["# Notes\n", "notes", "{}\n", "{\"a\":1}", "\n", &format!("{all}notes\n"), &format!("{all}notes")] {
             assert_eq!(open(text), (Err("USAGE"), text.to_owned()));
         }

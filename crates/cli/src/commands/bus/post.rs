@@ -50,7 +50,6 @@ pub(super) struct Post {
     author: Option<HolderId>,
 }
 
-/// A message that was posted.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Posted<'a> {
@@ -93,14 +92,14 @@ impl Post {
     }
 }
 
-/// Posts the lines of stdin, each with the rest of this draft.
+/// Posts each line of stdin as a message with the other fields of `rest`.
 fn post_lines(context: &Context, client: &Client, rest: &Draft) -> ExitResult {
     let mut input = std::io::stdin().lock();
     let mut number = 0_u64;
     while let Some(line) = next_line(&mut input)? {
         number += 1;
         let id = MessageId::new(&format!("{}-{number}", rest.id)).map_err(Failure::usage)?;
-        // A message that says nothing would be refused.
+        // An empty body would be refused.
         let body = if line.is_empty() { " ".into() } else { line.into() };
         let draft = Draft { id: id.clone(), body, ..rest.clone() };
         match client.post(draft).map_err(|error| failure(error, &id))? {
@@ -126,7 +125,7 @@ pub(crate) fn stdin() -> Result<String, Failure> {
     text(bytes)
 }
 
-/// The next line, without its end.
+/// The next line, without its line ending.
 fn next_line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let mut bytes = Vec::new();
     read(input.take(BODY_LIMIT as u64 + 2).read_until(b'\n', &mut bytes))?;
@@ -142,7 +141,7 @@ fn read(result: std::io::Result<usize>) -> Result<usize, Failure> {
 }
 
 fn text(bytes: Vec<u8>) -> Result<String, Failure> {
-    // A body that is too long may be cut within a character.
+    // A body that is too long may be truncated within a character.
     if bytes.len() > BODY_LIMIT {
         return Err(Failure::usage(format!("the body of a message may have at most {BODY_LIMIT} bytes, this one has more")));
     }

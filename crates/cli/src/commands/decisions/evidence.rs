@@ -1,4 +1,4 @@
-//! What a person should see before answering: how the attempts went, the end of the log, and how much has changed.
+//! The evidence that a person should see before answering: the attempts, the end of the log, and the size of the change.
 
 use std::path::Path;
 
@@ -17,11 +17,10 @@ use crate::format;
 use crate::printer::DIM;
 use crate::terminal;
 
-/// How many attempts and how many lines of the log are shown.
+/// The number of attempts and of log lines shown.
 const ATTEMPTS: usize = 5;
 const LINES: usize = 5;
 
-/// The task that a question is about.
 pub(super) fn task(decision: &Decision) -> Option<&TaskId> {
     match &decision.question.about {
         About::Task(task) | About::Run { task, .. } => Some(task),
@@ -29,13 +28,13 @@ pub(super) fn task(decision: &Decision) -> Option<&TaskId> {
     }
 }
 
-/// What it is called, if it is still there.
+/// The title of a task, if the task still exists.
 pub(super) fn title(reader: &mut Reader, task: &TaskId) -> Result<Option<Title>, Failure> {
     let mut tasks = reader.view().load(&[Key::Task(task.clone())].into())?.tables.backlog.tasks;
     Ok(tasks.remove(task).map(|task| task.spec.title))
 }
 
-/// What is known of it, in lines.
+/// The evidence about a task, in lines.
 pub(super) fn of(client: &Client, reader: &mut Reader, task: &TaskId) -> Result<String, Failure> {
     let rows = reader.view().load(&[Key::RunsOf(task.clone()), Key::Task(task.clone())].into())?.tables.backlog;
     let mut runs: Vec<Run> = rows.runs.into_values().collect();
@@ -54,9 +53,9 @@ pub(super) fn of(client: &Client, reader: &mut Reader, task: &TaskId) -> Result<
     }
     let log = runs.last().map(|run| LogEnd::new(client.project(), rows.tasks.get(task), run).lines(LINES));
     let width = terminal::stderr_width().map_or(usize::MAX, |width| width.saturating_sub(4));
-    // What Banksman itself has written there is no word of the program.
-    let is_telling = |line: &String| !line.trim().is_empty() && !line.starts_with("banksman: ");
-    for line in log.into_iter().flatten().filter(is_telling) {
+    // Lines that Banksman itself has written are not output of the program.
+    let is_program_output = |line: &String| !line.trim().is_empty() && !line.starts_with("banksman: ");
+    for line in log.into_iter().flatten().filter(is_program_output) {
         text.push_str(&format!("\n  {DIM}|{DIM:#} {}", terminal::cut(&terminal::one_line(&line), width)));
     }
     if let Some(changes) = changes(client, task) {

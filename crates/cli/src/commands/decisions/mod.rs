@@ -20,10 +20,10 @@ use crate::table;
 use crate::views::Named;
 use crate::views::decisions::DecisionView;
 
-/// How often an answer is given again that came too late for the run that it is about.
+/// How often an answer is retried that came too late for its run.
 const TRIES: usize = 5;
 
-/// How many decisions `--all` shows.
+/// The number of decisions that `--all` shows.
 const ALL: i64 = 100;
 
 subcommands! {
@@ -107,7 +107,6 @@ impl Resolve {
     }
 }
 
-/// Answers a decision.
 pub(crate) fn resolve(
     context: &Context,
     client: &Client,
@@ -121,7 +120,7 @@ pub(crate) fn resolve(
         rows.backlog.tasks.get(task).map_or(Ok(()), |task| tasks::remove_done(&context.sessions(client.project()), task))?;
     }
     let mut reply = ask(client, decision, option, note)?;
-    // The run changed hands between the two looks.
+    // The run changed between the read and the call.
     for _ in 1..TRIES {
         if matches!(reply, DecisionOutcome::Late) {
             reply = ask(client, decision, option, note)?;
@@ -168,7 +167,7 @@ fn open(reader: &mut Reader) -> Result<Vec<Decision>, Failure> {
     Ok(open)
 }
 
-/// The decision that a name means: its id, or a beginning of it that only one open decision has.
+/// The decision with this id, or the only open decision whose id starts with it.
 fn find(reader: &mut Reader, name: &str) -> Result<Decision, Failure> {
     if let Ok(id) = DecisionId::new(name)
         && let Some(decision) = reader.view().load(&[Key::Decision(id.clone())].into())?.backlog.decisions.remove(&id)

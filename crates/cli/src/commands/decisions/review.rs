@@ -20,13 +20,13 @@ use crate::views::decisions::DecisionView;
 #[command(after_help = "Example:\n  banksman decisions review")]
 pub(super) struct Review {}
 
-/// What a person types.
+/// A parsed line of input.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
     Option(u32),
     Later,
     Stop,
-    /// The log of the task, what it changed, or a shell in its workspace: the words of that command.
+    /// Runs a command on the task: its log, its diff, or a shell in its workspace.
     Visit(&'static [&'static str]),
     Note,
     Unclear,
@@ -83,7 +83,7 @@ impl Review {
                             done.push(decision);
                             break;
                         }
-                        // Another has answered meanwhile, or there is no such option: it is said, and the review goes on.
+                        // The decision was resolved meanwhile, or there is no such option: show the failure and continue.
                         Err(failure) => {
                             context.printer.note(&failure.message);
                             if failure.code == "DECISION_OVER" || failure.code == "DECISION_NOT_FOUND" {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_types_is_understood() {
+    fn typed_answers_are_parsed() {
         let lines = ["", " 2 ", "s", "q", "maybe", "-1"].map(|line| said(line, 1));
         assert_eq!(lines, [Said::Option(1), Said::Option(2), Said::Later, Said::Stop, Said::Unclear, Said::Unclear]);
     }

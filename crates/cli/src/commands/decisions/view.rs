@@ -1,4 +1,4 @@
-//! Decisions for people and for programs.
+//! Decisions as text.
 
 use banksman_core::decision::{About, State};
 use banksman_core::{Decision, Title};
@@ -19,7 +19,7 @@ pub(super) fn row(decision: &Decision) -> Vec<String> {
     vec![decision.id.to_string(), state, format::ago(decision.raised), brief(&decision.question.text, 90)]
 }
 
-/// The question with its options, and the commands that go on from there.
+/// The question with its options, and the commands to continue with.
 pub(super) fn page(decision: &Decision) -> String {
     let mut text = question(decision, None);
     if let About::Task(task) | About::Run { task, .. } = &decision.question.about {
@@ -37,7 +37,7 @@ pub(super) fn page(decision: &Decision) -> String {
     text
 }
 
-/// The question with its options, and the task that it is about if that is to be named.
+/// The question with its options, with the title of its task if one is given.
 pub(super) fn question(decision: &Decision, task: Option<&Title>) -> String {
     let question = &decision.question;
     let about = task.map(|title| format!(" {DIM}about{DIM:#} {}", format::one_line(title.as_str()))).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the log says about the promises: a pure count over the events.
+//! Checks the guarantees against the event log: a pure count over the events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use banksman_store::EventRow;
 
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// How many runs began.
+    /// The number of runs that began.
     pub(super) runs: usize,
-    /// How many runs were claimed and never began.
+    /// The number of runs that were claimed and never began.
     pub(super) never_begun: usize,
     /// The tasks of which a run crashed and was followed by another.
     pub(super) crashed: Vec<String>,
@@ -20,22 +20,22 @@ pub(super) struct Audit {
     pub(super) restarted: Vec<String>,
     /// The tasks of which a run was stuck and recovered.
     pub(super) recovered: Vec<String>,
-    /// The tasks that a person was asked about.
+    /// The tasks that needed a person's decision.
     pub(super) escalated: Vec<String>,
-    /// How many decisions were raised, and how many answered.
+    /// The number of decisions raised, and of decisions answered.
     pub(super) raised: usize,
     pub(super) answered: usize,
     /// The runs that another runner took over.
     pub(super) adopted: BTreeSet<RunId>,
-    /// How many tasks were added by a run.
+    /// The number of tasks added by a run.
     pub(super) children: usize,
-    /// How many runs began before what they depend on was completed.
+    /// The number of runs that began before a dependency was completed.
     pub(super) early: usize,
-    /// How many runs began while another one of the same task lived.
+    /// The number of runs that began while another run of the same task lived.
     pub(super) doubled: usize,
-    /// How many runners worked in one exclusive section at the same time, at most.
+    /// The largest number of runners that worked in one exclusive section at the same time.
     pub(super) most_runners: usize,
-    /// How many slots of each lock or semaphore were taken at the same time, at most.
+    /// The largest number of slots of each lock or semaphore that were taken at the same time.
     pub(super) most: BTreeMap<String, u32>,
     exclusive: BTreeSet<SectionId>,
     tasks: BTreeMap<TaskId, (Box<Spec>, Vec<Edge>)>,
@@ -81,7 +81,7 @@ impl Audit {
                 self.live.insert(id, runner);
                 self.count_runners();
             }
-            // Its runner was killed after the claim and before the start.
+            // The runner was killed after the claim and before the start.
             TaskFact::Restarting { ending: RunEnd::Never | RunEnd::NotBegun { .. }, .. } => {
                 self.live.remove(&id);
                 self.runs -= 1;

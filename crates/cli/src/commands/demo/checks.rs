@@ -1,4 +1,4 @@
-//! What was proven: every sentence is checked against the store, the log and /proc before it is said.
+//! The claims that the demo prints: each is checked against the store, the log and /proc before it is printed.
 
 use banksman_core::task::RunEnd;
 use banksman_core::{Liveness, Status};
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::audit::Audit;
 use super::stage::Stage;
-use super::story::{LOCK, Plot, SLOTS};
+use super::story::{LOCK, Observed, SLOTS};
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::printer::{DIM, GREEN, RED};
 
-/// A sentence, and what speaks against it.
+/// A claim, and the problems that contradict it.
 #[derive(Serialize)]
 pub(super) struct Check {
     #[serde(rename = "check")]
@@ -36,8 +36,7 @@ impl Check {
     }
 }
 
-/// Looks at everything.
-pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
+pub(super) fn all(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, Failure> {
     let audit = Audit::of(stage.seen());
     let rows = stage.rows()?;
     let (tasks, runs) = (&rows.backlog.tasks, &rows.backlog.runs);
@@ -45,16 +44,16 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
     let most = |name: &str| audit.most.get(name).copied().unwrap_or_default();
     let (slots, holders) = (most("semaphore runs"), most(&format!("lock {LOCK}")));
 
-    let orphans = plot.orphans.len();
-    let ended = plot.orphans.iter().filter_map(|orphan| runs.get(&orphan.run)?.ended.as_ref());
+    let orphans = observed.orphans.len();
+    let ended = observed.orphans.iter().filter_map(|orphan| runs.get(&orphan.run)?.ended.as_ref());
     let ended_well = ended.filter(|ended| ended.ending == RunEnd::Exited(0)).count();
-    let adopted = plot.orphans.iter().filter(|orphan| audit.adopted.contains(&orphan.run)).count();
-    let killed_at = plot.shifts.iter().find(|shift| shift.is_killed).map_or(0, |shift| shift.to.0 - plot.shifts[0].from.0);
+    let adopted = observed.orphans.iter().filter(|orphan| audit.adopted.contains(&orphan.run)).count();
+    let killed_at = observed.spans.iter().find(|span| span.is_killed).map_or(0, |span| span.to.0 - observed.spans[0].from.0);
 
     // Each of these was followed by another run.
     let again = audit.crashed.len() + audit.restarted.len() + audit.escalated.len();
     let left = stage.remaining();
-    let hidden = stage.probe(&plot.hidden);
+    let hidden = stage.probe(&observed.hidden);
     let (events, differences) = stage.replay()?;
     Ok(vec![
         Check::new(
@@ -63,8 +62,8 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
             [
                 (completed == tasks.len(), format!("{} did not", tasks.len() - completed)),
                 (
-                    plot.statuses.iter().all(|status| *status == Some(exit::OK.into())),
-                    format!("the runners: {:?}", plot.statuses),
+                    observed.statuses.iter().all(|status| *status == Some(exit::OK.into())),
+                    format!("the runners: {:?}", observed.statuses),
                 ),
             ],
         ),
@@ -92,7 +91,7 @@ pub(super) fn all(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
                 killed_at as f64 / 1_000.0
             ),
             [
-                (plot.alive_after_kill > 0, "none lived when the runner was dead".into()),
+                (observed.alive_after_kill > 0, "none lived when the runner was dead".into()),
                 (adopted == orphans, format!("{adopted} were adopted")),
                 (ended_well == orphans, format!("{ended_well} ended well")),
             ],

@@ -9,24 +9,25 @@ use banksman_store::EventRow;
 use super::checks::Check;
 use super::stage::{Stage, now};
 use super::story::{of_kind, task};
-use crate::commands::timeline::rows::Shift;
+use crate::commands::timeline::rows::RunnerSpan;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, GREEN, RED, YELLOW};
 
-/// How many tasks run at the same time.
+/// The number of tasks that run at the same time.
 pub(super) const SLOTS: u32 = 8;
 
-/// The check: no two services listen on the same port. It takes a moment, in which the runner can be killed.
+/// The check: no two services listen on the same port. The sleep leaves time to kill the runner.
 const CHECK: &str = "sleep 0.15; test -z \"$(cat ports/* 2> /dev/null | sort | uniq -d)\"";
 
 /// A task: section, title, its command, more options.
 type Part = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-/// Writes its line at the top of the same file. Whoever comes second finds the conflict in its worktree, and keeps both lines.
+/// Changes the first line of a file that both tasks change. The second task finds the conflict in its worktree and
+/// keeps both lines.
 const NEWS: &str = "sleep 0.4; if grep -q '^<<<<<<<' NEWS; then grep -vE '^(<<<<<<<|=======|>>>>>>>)' NEWS > both; mv both NEWS; \
                     else sed -i \"1s/.*/$BANKSMAN_TITLE/\" NEWS; git commit -qam \"$BANKSMAN_TITLE\"; fi";
 
-/// Takes the first port that is free in its worktree, which at the first attempt is the same for both.
+/// Takes the first port that is free in its worktree; at the first attempt both tasks find the same port.
 const PORT: &str = "sleep 0.6; name=$(echo $BANKSMAN_TITLE | cut -d' ' -f2); rm -f ports/$name; port=8000; \
                     while grep -qsx $port ports/*; do port=$((port + 1)); done; mkdir -p ports; echo $port > ports/$name";
 
@@ -41,34 +42,34 @@ pub(super) const TASKS: [Part; 8] = [
     ("services", "Add login", "sleep 0.8; echo login > login; git add -A; git commit -qm login", &[]),
 ];
 
-/// What is needed to judge it.
-pub(super) struct Plot {
-    pub(super) shifts: Vec<Shift>,
-    /// What the target was when the runner was killed.
+/// The input of `checks`.
+pub(super) struct Observed {
+    pub(super) spans: Vec<RunnerSpan>,
+    /// The commit of the target branch when the runner was killed.
     tip_at_kill: String,
     status: Option<i32>,
 }
 
-pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
+pub(super) fn run(stage: &mut Stage) -> Result<Observed, Failure> {
     prepare(stage)?;
     stage.begin();
-    let runner = stage.cast(&["run"])?;
-    let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: false }];
+    let runner = stage.spawn_banksman(&["run"])?;
+    let mut spans = vec![RunnerSpan { name: "runner 1", from: now(), to: now(), is_killed: false }];
     let event = stage.until(|seen| of_kind(seen, "workspace:made"))?;
     stage.narrate(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in a worktree of its own"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Add search"))?;
     stage.narrate(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and goes on in the same worktree"));
     let event = stage.until(|seen| of_kind(seen, "landing:landed"))?;
     stage.narrate(event.wall, &format!("the first work has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
-    // The commit of the next one is made and not checked yet.
+    // The commit of the next landing is made and not checked yet.
     let landed = event.id;
     let built = stage.until(|seen| seen.iter().find(|event| event.id > landed && event.kind == "landing:built").cloned())?;
     let tip_at_kill = stage.git(&["rev-parse", "main"])?;
-    shifts[0].to = runner.kill()?;
-    shifts[0].is_killed = true;
-    stage.narrate(shifts[0].to.max(built.wall), &format!("{RED}kill -9 of the runner{RED:#} while it checks a commit"));
-    shifts.push(Shift { name: "runner 2", from: now(), to: now(), is_killed: false });
-    let runner = stage.cast(&["run", "--until-idle"])?;
+    spans[0].to = runner.kill()?;
+    spans[0].is_killed = true;
+    stage.narrate(spans[0].to.max(built.wall), &format!("{RED}kill -9 of the runner{RED:#} while it checks a commit"));
+    spans.push(RunnerSpan { name: "runner 2", from: now(), to: now(), is_killed: false });
+    let runner = stage.spawn_banksman(&["run", "--until-idle"])?;
     let event = stage.until(|seen| sent_back(seen, "conflict"))?;
     stage
         .narrate(event.wall, &format!("{YELLOW}a conflict{YELLOW:#} goes back to its author, with the conflict in the worktree"));
@@ -80,18 +81,18 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     if let Some(process) = stage.identify(runner.pid()) {
         stage.until_death(&[&process])?;
     }
-    shifts[1].to = now();
+    spans[1].to = now();
     let status = runner.end()?;
     stage.catch_up()?;
     stage.narrate(now(), "everything has landed, and the runner leaves");
-    Ok(Plot { shifts, tip_at_kill, status })
+    Ok(Observed { spans, tip_at_kill, status })
 }
 
 fn sent_back(seen: &[EventRow], reason: &str) -> Option<EventRow> {
-    let is_it = |event: &&EventRow| {
+    let is_sent_back = |event: &&EventRow| {
         event.kind == "task:sent_back" && event.data["reason"].as_str().is_some_and(|why| why.contains(reason))
     };
-    seen.iter().find(is_it).cloned()
+    seen.iter().find(is_sent_back).cloned()
 }
 
 fn prepare(stage: &Stage) -> Result<(), Failure> {
@@ -119,8 +120,7 @@ fn prepare(stage: &Stage) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks at everything.
-pub(super) fn checks(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> {
+pub(super) fn checks(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, Failure> {
     let rows = stage.rows()?;
     let completed = rows.backlog.tasks.values().filter(|task| task.status() == Status::Completed).count();
     let log = stage.git(&["log", "--format=%H %(trailers:key=Banksman-Task,valueonly,separator=%x20)", "main"])?;
@@ -137,7 +137,7 @@ pub(super) fn checks(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> 
     let news = stage.git(&["show", "main:NEWS"])?;
     let of = |kind: &str| stage.seen().iter().filter(|event| event.kind == kind).count();
     let changes = stage.git(&["status", "--porcelain"])?;
-    let kept = stage.git(&["merge-base", "--is-ancestor", &plot.tip_at_kill, "main"]).is_ok();
+    let kept = stage.git(&["merge-base", "--is-ancestor", &observed.tip_at_kill, "main"]).is_ok();
     let worktrees = rows.backlog.workspaces.len();
     let saved = stage.git(&["for-each-ref", "--format=%(refname)", "refs/banksman/saved"])?.lines().count();
     let left = stage.remaining();
@@ -148,7 +148,10 @@ pub(super) fn checks(stage: &Stage, plot: &Plot) -> Result<Vec<Check>, Failure> 
             "landed",
             format!("{completed} of {total} tasks completed; each has landed once, as one commit"),
             [
-                (completed == total && plot.status == Some(0), format!("{completed} are completed, exit {:?}", plot.status)),
+                (
+                    completed == total && observed.status == Some(0),
+                    format!("{completed} are completed, exit {:?}", observed.status),
+                ),
                 (
                     landed.len() == total && distinct.len() == total,
                     format!("{} commits of {} tasks", landed.len(), distinct.len()),

@@ -35,7 +35,7 @@ pub(crate) struct Demo {
     git: bool,
 }
 
-/// How wide the picture of the demo is.
+/// The width of the timeline.
 const WIDTH: usize = 80;
 
 #[derive(Serialize)]
@@ -53,9 +53,9 @@ impl Demo {
         let mut stage = Stage::set(context, false)?;
         stage.say(&format!("{BOLD}A release and a night: {} tasks, {SLOTS} slots{BOLD:#}", TASKS.len() + night::TASKS.len()));
         stage.say(&format!("{DIM}Every task is a real process, and every kill is a real kill -9.{DIM:#}\n"));
-        let plot = story::play(&mut stage)?;
-        let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
-        let checks = checks::all(&stage, &plot)?;
+        let observed = story::run(&mut stage)?;
+        let timeline = Timeline::of(stage.seen(), &stage.ends()?, &observed.spans);
+        let checks = checks::all(&stage, &observed)?;
         drop(stage);
         show(context, &timeline, &checks, "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND")
     }
@@ -67,16 +67,16 @@ fn land(context: &Context) -> ExitResult {
     let number = git::TASKS.len();
     stage.say(&format!("{BOLD}{number} tasks in {number} worktrees, one branch{BOLD:#}"));
     stage.say(&format!("{DIM}Every commit is made by a real git, and every kill is a real kill -9.{DIM:#}\n"));
-    let plot = git::play(&mut stage)?;
-    let timeline = Timeline::of(stage.seen(), &stage.ends()?, &plot.shifts);
-    let checks = git::checks(&stage, &plot)?;
+    let observed = git::run(&mut stage)?;
+    let timeline = Timeline::of(stage.seen(), &stage.ends()?, &observed.spans);
+    let checks = git::checks(&stage, &observed)?;
     drop(stage);
     let next =
         "Your turn: banksman config set --user landing.check COMMAND, then banksman tasks add TITLE --worktree --run COMMAND";
     show(context, &timeline, &checks, next)
 }
 
-/// What happened when, and what was proven.
+/// Prints the timeline and the checks.
 fn show(context: &Context, timeline: &Timeline, checks: &[Check], next: &str) -> ExitResult {
     let holds = checks.iter().all(|check| check.holds);
     let lines: Vec<String> = checks.iter().map(Check::line).collect();

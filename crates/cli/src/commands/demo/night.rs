@@ -1,4 +1,5 @@
-//! The second act: agents at night. One stops early, one hangs and is woken up, one hangs for good and needs a person.
+//! The second part: agents without supervision. One stops early, one hangs and recovers, and one hangs for good and
+//! needs a person.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use banksman_core::{DecisionId, Seq};
 
 use super::stage::{Stage, now};
 use super::story::{of_kind, task};
-use crate::commands::timeline::rows::Shift;
+use crate::commands::timeline::rows::RunnerSpan;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 
@@ -14,7 +15,7 @@ use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 type Part = (&'static str, &'static str, &'static [&'static str]);
 
 pub(super) const TASKS: [Part; 3] = [
-    // Ends well at first, but does not say that it is done.
+    // The first attempt exits with 0 but does not report the task as done.
     (
         "Fix the test",
         "sleep 0.4; [ $BANKSMAN_ATTEMPT = 0 ] || touch $BANKSMAN_TASK_DIR/DONE",
@@ -22,19 +23,19 @@ pub(super) const TASKS: [Part; 3] = [
     ),
     // Hangs until it is nudged.
     ("Refactor", "trap 'echo awake' USR1; sleep 600 & wait; sleep 0.3; banksman tasks done", &["--loop"]),
-    // Hangs whatever is done about it, the first time.
+    // The first attempt hangs and does not react to a nudge.
     ("Upgrade", "[ $BANKSMAN_ATTEMPT = 0 ] && sleep 600; sleep 0.4", &[]),
 ];
 
-pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Failure> {
+pub(super) fn run(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<(), Failure> {
     stage.run(&["config", "set", "task.silence_timeout", "600ms"])?;
     stage.run(&["config", "set", "task.max_recovery_attempts", "1"])?;
     stage.run(&["sections", "add", "agents"])?;
     for (title, command, more) in TASKS {
         stage.run(&[&["tasks", "add", title, "--section", "agents", "--run", command], more].concat())?;
     }
-    shifts.push(Shift { name: "runner 4", from: now(), to: now(), is_killed: false });
-    let runner = stage.cast(&["run"])?;
+    spans.push(RunnerSpan { name: "runner 4", from: now(), to: now(), is_killed: false });
+    let runner = stage.spawn_banksman(&["run"])?;
     stage.narrate(now(), &format!("{CYAN}night falls{CYAN:#}: three agents, and nobody who looks at them"));
 
     let event = stage.until(|seen| task(seen, "task:restarting", "Fix the test"))?;
@@ -55,8 +56,8 @@ pub(super) fn play(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<(), Fai
     stage.until(|seen| task(seen, "task:complete", "Upgrade"))?;
     stage.until(|seen| TASKS.iter().all(|(title, ..)| task(seen, "task:complete", title).is_some()).then(|| seen[0].clone()))?;
     runner.stop()?;
-    if let Some(shift) = shifts.last_mut() {
-        shift.to = now();
+    if let Some(span) = spans.last_mut() {
+        span.to = now();
     }
     stage.catch_up()?;
     stage.narrate(now(), "all is done, and it is still dark");

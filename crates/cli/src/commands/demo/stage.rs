@@ -1,4 +1,4 @@
-//! Where the demo plays: a temporary project, its processes, and an eye on the event log.
+//! The environment of the demo: a temporary project, its processes, and a reader of the event log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,10 +25,10 @@ use crate::printer::{DIM, Printer};
 use crate::signals::Signals;
 use crate::terminal::{self, Notation};
 
-/// No wait takes longer than this, unless something is broken.
+/// The upper bound of every wait: only a defect exceeds it.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long the end of everything may take before it is enforced.
+/// How long processes may take to end before they are killed.
 const CLEANUP: Duration = Duration::from_secs(5);
 
 pub(super) struct Stage {
@@ -41,18 +41,18 @@ pub(super) struct Stage {
     dir: tempfile::TempDir,
 }
 
-/// A process of the play. It is ended if the play ends before it.
-pub(super) struct Actor(Child);
+/// A process of the demo. It is killed if the demo ends first.
+pub(super) struct DemoProcess(Child);
 
 impl Stage {
-    /// With git, the project is below the temporary directory, because worktrees are made beside it.
+    /// With git, the project is below the temporary directory, because worktrees are created beside it.
     pub(super) fn set(context: &Context, with_git: bool) -> Result<Stage, Failure> {
         let signals = Signals::install()?;
         let dir = tempfile::Builder::new().prefix("banksman-demo-").tempdir().map_err(system)?;
         let root = if with_git { dir.path().join("project") } else { dir.path().to_owned() };
         fs::create_dir_all(&root).map_err(system)?;
         let project = Project::init_at(&root, None)?;
-        // So that tasks can say `banksman`, wherever and whatever this very program is.
+        // Tasks can call `banksman`, and it is this very program.
         fs::create_dir(dir.path().join("bin")).map_err(system)?;
         let this = format!("/proc/{}/exe", std::process::id());
         std::os::unix::fs::symlink(this, dir.path().join("bin/banksman")).map_err(system)?;
@@ -61,12 +61,12 @@ impl Stage {
         Ok(Stage { printer, project, follower, signals, seen: Vec::new(), start: now(), dir })
     }
 
-    /// Time is counted from now on.
+    /// Sets the start of the clock.
     pub(super) fn begin(&mut self) {
         self.start = now();
     }
 
-    /// Says something at once. If nobody listens any more, the play goes on to its end, where everything is removed.
+    /// Prints a line at once. If stdout is closed, the demo continues to its end, where everything is removed.
     pub(super) fn say(&self, text: &str) {
         if !self.printer.json && !self.printer.quiet {
             let mut out = anstream::stdout().lock();
@@ -74,14 +74,14 @@ impl Stage {
         }
     }
 
-    /// A line of the story.
+    /// Prints a line of the story with its time.
     pub(super) fn narrate(&self, at: Wall, text: &str) {
         let seconds = (at.0 - self.start.0) as f64 / 1_000.0;
         self.say(&format!("{DIM}{seconds:>4.1} s{DIM:#}  {text}"));
     }
 
-    /// Starts `banksman ARGS` as a process of its own. What the user has set does not reach it.
-    pub(super) fn cast(&self, args: &[&str]) -> Result<Actor, Failure> {
+    /// Starts `banksman ARGS` as a process without the user's settings.
+    pub(super) fn spawn_banksman(&self, args: &[&str]) -> Result<DemoProcess, Failure> {
         let mut command = Command::new("/proc/self/exe");
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("BANKSMAN_")) {
             command.env_remove(name);
@@ -90,17 +90,17 @@ impl Stage {
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         command.args(args).current_dir(self.project.root()).env("PATH", path).env("NO_COLOR", "1");
-        // The store is named, because the user's settings may name a server. Sockets stay in the project.
+        // The store is given, because the user's settings may name a server. Sockets stay in the project.
         command.env("BANKSMAN_PROJECT", self.project.root()).env("BANKSMAN_STORE", format!("sqlite:{}", self.project.store()));
         command.env_remove("XDG_RUNTIME_DIR").env("XDG_CONFIG_HOME", self.dir.path().join("config"));
-        // A group of its own: Ctrl-C reaches the demo only, and the demo cleans up.
+        // In its own process group, so that Ctrl-C reaches the demo only, and the demo cleans up.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map(Actor).map_err(system)
+        command.spawn().map(DemoProcess).map_err(system)
     }
 
-    /// Runs `banksman ARGS`, which must succeed. Returns what it printed.
+    /// Runs `banksman ARGS`, which must succeed, and returns its output.
     pub(super) fn run(&self, args: &[&str]) -> Result<String, Failure> {
-        let output = self.cast(args)?.output()?;
+        let output = self.spawn_banksman(args)?.output()?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => {
@@ -109,7 +109,7 @@ impl Stage {
         }
     }
 
-    /// Git in the project. The user's settings do not reach it.
+    /// Runs git in the project, without the user's settings.
     pub(super) fn git(&self, args: &[&str]) -> Result<String, Failure> {
         let mut command = Command::new("git");
         command.args(args).current_dir(self.project.root()).env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::null());
@@ -127,7 +127,7 @@ impl Stage {
         fs::write(self.project.root().join(name), text).map_err(system)
     }
 
-    /// Waits until the log holds something.
+    /// Waits until `find` returns an event of the log.
     pub(super) fn until(&mut self, find: impl Fn(&[EventRow]) -> Option<EventRow>) -> Result<EventRow, Failure> {
         let start = Instant::now();
         loop {
@@ -150,7 +150,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes in what has happened, or sleeps until something does.
+    /// Reads new events, or sleeps until there are some.
     fn wait(&mut self, watched: &[OwnedFd], start: Instant) -> Result<(), Failure> {
         if start.elapsed() > DEADLINE {
             return Err(Failure::new(exit::ERROR, "DEMO", "the demo waited in vain for something to happen"));
@@ -164,7 +164,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes in everything that is in the log by now.
+    /// Reads all remaining events of the log.
     pub(super) fn catch_up(&mut self) -> Result<(), Failure> {
         loop {
             let events = self.follower.next(&EventFilter::default())?;
@@ -189,13 +189,13 @@ impl Stage {
         Ok(inspect::sessions(&mut self.project.reader()?, &self.project)?.1)
     }
 
-    /// When each run ended, as its keeper saw it.
+    /// When each run ended, according to its keeper.
     pub(super) fn ends(&self) -> Result<BTreeMap<RunId, Wall>, Failure> {
         let runs = self.rows()?.tables.backlog.runs;
         Ok(runs.into_values().filter_map(|run| Some((run.id, run.ended?.at))).collect())
     }
 
-    /// The number of events, and where the log disagrees with the tables.
+    /// The number of events, and the differences between the log and the tables.
     pub(super) fn replay(&self) -> Result<(i64, Vec<String>), Failure> {
         let mut reader = self.project.reader()?;
         Ok((reader.view().last_event()?.0, reader.view().compare_with_log()?))
@@ -209,12 +209,12 @@ impl Stage {
         self.project.host().probe(process)
     }
 
-    /// All processes that were started for this project, or work in it.
+    /// All processes that were started for this project or work in it.
     pub(super) fn processes(&self) -> Vec<i32> {
         processes(self.project.root(), self.dir.path())
     }
 
-    /// Those that are left after the last runner has gone. A keeper ends a moment after the runner that it listened to.
+    /// The processes that remain after the last runner has ended. A keeper ends a moment after its runner.
     pub(super) fn remaining(&self) -> Vec<i32> {
         let start = Instant::now();
         loop {
@@ -231,13 +231,13 @@ impl Stage {
         }
     }
 
-    /// Cancels what is left of the play, and waits for its end.
+    /// Cancels all tasks and waits until their sessions have ended.
     fn cancel(&self) -> Result<(), Failure> {
         let rows = self.rows()?;
         let ids = rows.backlog.tasks.keys().map(|id| id.as_str());
         self.run(&["tasks", "cancel", "--no-wait"].into_iter().chain(ids).collect::<Vec<_>>())?;
-        // Sessions whose runner is gone are ended by the next one.
-        let runner = self.cast(&["run", "--until-idle"])?;
+        // The next runner ends sessions whose runner is gone.
+        let runner = self.spawn_banksman(&["run", "--until-idle"])?;
         self.await_end(runner.pid());
         Ok(())
     }
@@ -252,12 +252,12 @@ impl Drop for Stage {
 }
 
 impl Stage {
-    /// Ends what is left of the play.
+    /// Ends all processes of the demo.
     fn end(&self) {
         if self.processes().is_empty() {
             return;
         }
-        // Whatever fails here, nothing may stay behind.
+        // Errors are ignored: the processes are killed below in any case.
         self.cancel().ok();
         let start = Instant::now();
         while start.elapsed() < CLEANUP {
@@ -272,7 +272,7 @@ impl Stage {
     }
 }
 
-/// Those whose environment names the project, or whose directory is in it.
+/// The processes whose environment names the project, or whose working directory is in it.
 fn processes(root: &Path, dir: &Path) -> Vec<i32> {
     let named = [b"BANKSMAN_PROJECT=".as_slice(), root.as_os_str().as_bytes()].concat();
     let belongs = |pid: &i32| {
@@ -286,12 +286,12 @@ fn processes(root: &Path, dir: &Path) -> Vec<i32> {
     pids.filter(|pid| *pid != own && belongs(pid)).collect()
 }
 
-impl Actor {
+impl DemoProcess {
     pub(super) fn pid(&self) -> i32 {
         self.0.id().cast_signed()
     }
 
-    /// Kills it with -9, and returns when it is dead.
+    /// Kills the process with -9, and returns when it is dead.
     pub(super) fn kill(mut self) -> Result<Wall, Failure> {
         let at = now();
         self.0.kill().map_err(system)?;
@@ -299,14 +299,14 @@ impl Actor {
         Ok(at)
     }
 
-    /// Asks it to leave, and returns when it has.
+    /// Sends SIGTERM, and returns when the process has ended.
     pub(super) fn stop(mut self) -> Result<(), Failure> {
         let pid = Pid::from_raw(self.pid()).expect("a child has a pid");
         kill_process(pid, Signal::TERM).map_err(|error| system(error.into()))?;
         self.0.wait().map_err(system).map(drop)
     }
 
-    /// Waits for its end, and returns its status.
+    /// Waits until the process ends, and returns its exit status.
     pub(super) fn end(mut self) -> Result<Option<i32>, Failure> {
         Ok(self.0.wait().map_err(system)?.code())
     }
@@ -320,9 +320,9 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for DemoProcess {
     fn drop(&mut self) {
-        // Fails for the one that has ended already, as nearly all have.
+        // Fails for a process that has ended already, as nearly all have.
         self.0.kill().ok();
         self.0.wait().ok();
     }

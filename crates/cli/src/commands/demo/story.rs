@@ -1,17 +1,17 @@
-//! The story: what is to be done, and what goes wrong on the way.
+//! The story: the tasks, and the failures on the way.
 
 use banksman_core::{ProcessId, RunId};
 use banksman_store::EventRow;
 
 use super::night;
 use super::stage::{Stage, now};
-use crate::commands::timeline::rows::Shift;
+use crate::commands::timeline::rows::RunnerSpan;
 use crate::failure::Failure;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 
 pub(super) const SLOTS: u32 = 3;
 
-/// What two tasks need, and alice has.
+/// The lock that two tasks need and alice holds.
 pub(super) const LOCK: &str = "database";
 
 /// A task: section, title, what it depends on, its command, more options.
@@ -22,7 +22,7 @@ pub(super) const TASKS: [Part; 12] = [
     ("build", "Docs", "", "sleep 0.9", &[]),
     ("build", "Compile", "Fetch", "sleep 0.9", &[]),
     ("build", "Lint", "Fetch", "sleep 0.5", &[]),
-    // Crashes at the first attempt. In the middle of the second one, the runner is killed.
+    // Crashes at the first attempt. The runner is killed during the second one.
     (
         "tests",
         "Unit tests",
@@ -30,7 +30,7 @@ pub(super) const TASKS: [Part; 12] = [
         "sleep 0.4; [ $BANKSMAN_ATTEMPT = 0 ] && kill -9 $$; banksman events emit demo:testing; sleep 0.6",
         &["--retries", "1"],
     ),
-    // Leaves a process behind that has its own session and knows nothing of the project.
+    // Leaves a process behind with its own session and an empty environment.
     (
         "tests",
         "Browser tests",
@@ -38,7 +38,7 @@ pub(super) const TASKS: [Part; 12] = [
         r#"env -i setsid sleep 600 >&- 2>&- & banksman events emit demo:hidden --data "{\"pid\":$!}"; sleep 2"#,
         &[],
     ),
-    // Adds a part of its work as tasks, and waits for it.
+    // Adds a part of its work as a task and waits for it.
     (
         "tests",
         "Fuzzing",
@@ -53,16 +53,16 @@ pub(super) const TASKS: [Part; 12] = [
     ("production", "Warm caches", "Deploy", "sleep 0.9", &[]),
 ];
 
-/// What is needed to judge it.
-pub(super) struct Plot {
-    pub(super) shifts: Vec<Shift>,
-    /// The sessions that lived when their runner was killed.
+/// The input of `checks`.
+pub(super) struct Observed {
+    pub(super) spans: Vec<RunnerSpan>,
+    /// The sessions that were live when their runner was killed.
     pub(super) orphans: Vec<Orphan>,
-    /// How many of them were seen alive when the runner was dead.
+    /// The number of them that were alive when the runner was dead.
     pub(super) alive_after_kill: usize,
-    /// The process that hides.
+    /// The hidden process of `Browser tests`.
     pub(super) hidden: ProcessId,
-    /// How the last runners ended.
+    /// The exit statuses of the last runners.
     pub(super) statuses: Vec<Option<i32>>,
 }
 
@@ -72,20 +72,20 @@ pub(super) struct Orphan {
     process: ProcessId,
 }
 
-pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
-    hand_over(stage)?;
-    let alice = stage.cast(&["locks", "run", LOCK, "--holder", "alice", "--", "sleep", "600"])?;
+pub(super) fn run(stage: &mut Stage) -> Result<Observed, Failure> {
+    add_tasks(stage)?;
+    let alice = stage.spawn_banksman(&["locks", "run", LOCK, "--holder", "alice", "--", "sleep", "600"])?;
     stage.until(|seen| of_kind(seen, "lock:acquired"))?;
 
     stage.begin();
-    let runner = stage.cast(&["run", "--until-idle"])?;
-    let mut shifts = vec![Shift { name: "runner 1", from: now(), to: now(), is_killed: true }];
+    let runner = stage.spawn_banksman(&["run", "--until-idle"])?;
+    let mut spans = vec![RunnerSpan { name: "runner 1", from: now(), to: now(), is_killed: true }];
     stage.narrate(now(), &format!("{CYAN}the runner starts{CYAN:#}             {DIM}$ banksman run --until-idle{DIM:#}"));
     stage.until(|seen| of_kind(seen, "demo:fetching"))?;
 
     let why = stage.run(&["why", "Backup"])?;
     stage.narrate(now(), &format!("{BOLD}Backup{BOLD:#} does not start; why?   {DIM}$ banksman why Backup{DIM:#}"));
-    // The headline is said already, and nobody can type what is suggested.
+    // The headline is printed already, and a viewer cannot type the suggested command.
     for line in why.lines().skip(1).filter(|line| !line.trim_start().starts_with("try:")) {
         stage.say(&wrapped(line));
     }
@@ -115,25 +115,25 @@ pub(super) fn play(stage: &mut Stage) -> Result<Plot, Failure> {
     stage.until(|seen| of_kind(seen, "demo:testing"))?;
 
     let orphans = orphans(stage)?;
-    shifts[0].to = runner.kill()?;
+    spans[0].to = runner.kill()?;
     let alive_after_kill = orphans.iter().filter(|orphan| is_alive(stage, orphan)).count();
     let text = format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} of its sessions live, and go on without it");
-    stage.narrate(shifts[0].to, &text);
+    stage.narrate(spans[0].to, &text);
     stage.until_death(&orphans.iter().map(|orphan| &orphan.process).collect::<Vec<_>>())?;
     let ended = orphans.iter().find(|orphan| !is_alive(stage, orphan)).map_or("one", |orphan| &orphan.title);
     stage.narrate(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
 
-    let statuses = finish(stage, &mut shifts)?;
-    night::play(stage, &mut shifts)?;
-    Ok(Plot { shifts, orphans, alive_after_kill, hidden, statuses })
+    let statuses = finish(stage, &mut spans)?;
+    night::run(stage, &mut spans)?;
+    Ok(Observed { spans, orphans, alive_after_kill, hidden, statuses })
 }
 
-/// Two runners at once take up what the first one left.
-fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>, Failure> {
+/// Two runners at once continue the work of the first one.
+fn finish(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<Vec<Option<i32>>, Failure> {
     let mut runners = Vec::new();
     for name in ["runner 2", "runner 3"] {
-        shifts.push(Shift { name, from: now(), to: now(), is_killed: false });
-        runners.push(stage.cast(&["run", "--until-idle"])?);
+        spans.push(RunnerSpan { name, from: now(), to: now(), is_killed: false });
+        runners.push(stage.spawn_banksman(&["run", "--until-idle"])?);
     }
     stage.narrate(now(), &format!("{CYAN}two runners start{CYAN:#}, and share the sessions and the slots"));
     let event = stage.until(|seen| task(seen, "task:adopted", "Minimise"))?;
@@ -152,7 +152,7 @@ fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>
         if let Some(process) = stage.identify(runner.pid()) {
             stage.until_death(&[&process])?;
         }
-        shifts[index + 1].to = now();
+        spans[index + 1].to = now();
         statuses.push(runner.end()?);
     }
     stage.catch_up()?;
@@ -160,7 +160,7 @@ fn finish(stage: &mut Stage, shifts: &mut Vec<Shift>) -> Result<Vec<Option<i32>>
     Ok(statuses)
 }
 
-fn hand_over(stage: &Stage) -> Result<(), Failure> {
+fn add_tasks(stage: &Stage) -> Result<(), Failure> {
     stage.run(&["config", "set", "limits.max_concurrent_runs", &SLOTS.to_string()])?;
     stage.run(&["config", "set", "task.kill_grace", "1s"])?;
     for section in ["build", "tests"] {
@@ -198,7 +198,7 @@ pub(super) fn task(seen: &[EventRow], kind: &str, title: &str) -> Option<EventRo
     seen.iter().find(|event| event.kind == kind && event.source.id == *id).cloned()
 }
 
-/// A line in 80 columns, set in.
+/// A line wrapped to 80 columns, indented.
 fn wrapped(line: &str) -> String {
     let indent = line.len() - line.trim_start_matches([' ', '-']).len();
     let mut text = format!("        {}", &line[..indent]);

@@ -1,6 +1,6 @@
-//! The pure parts, over a log that is written down here.
+//! Tests of the pure parts, ended an event log written here.
 
-#![expect(clippy::disallowed_macros, reason = "the data of an event is written down as JSON")]
+#![expect(clippy::disallowed_macros, reason = "event data is written as JSON")]
 
 use banksman_core::event::Source;
 use banksman_core::{RunId, Seq, Wall};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::audit::Audit;
 use crate::commands::timeline::picture::{self, Axis};
-use crate::commands::timeline::rows::{Shift, State, Timeline};
+use crate::commands::timeline::rows::{RunnerSpan, State, Timeline};
 
-/// An event at so many milliseconds; the source is written `component id`.
+/// An event at this time in milliseconds; the source is written `component id`.
 fn event(at: i64, kind: &str, source: &str, data: Value) -> EventRow {
     let (component, id) = source.split_once(' ').unwrap();
     let source = Source { component: component.into(), id: Some(id.into()) };
@@ -38,8 +38,8 @@ fn started(at: i64, task: &str, run: &str, runner: &str) -> [EventRow; 2] {
     [slot(at, "acquired", run), event(at, "task:started", &format!("task {task}"), data)]
 }
 
-/// A run gives its slot back and ends.
-fn over(at: i64, kind: &str, task: &str, run: &str) -> [EventRow; 2] {
+/// A run releases its slot and ends.
+fn ended(at: i64, kind: &str, task: &str, run: &str) -> [EventRow; 2] {
     let data = json!({ "run": run, "ending": { "exited": 1 }, "why": "failed", "failures": 1, "recoveries": 0 });
     [slot(at, "released", run), event(at, kind, &format!("task {task}"), data)]
 }
@@ -48,7 +48,7 @@ fn adopted(at: i64, task: &str, run: &str) -> EventRow {
     event(at, "task:adopted", &format!("task {task}"), json!({ "run": run, "runner": "n-2", "from": "n-1" }))
 }
 
-/// Everything that the picture can show, in four seconds.
+/// A log with everything that the timeline can show, in four seconds.
 fn log() -> Vec<EventRow> {
     let section = |id: &str, name: &str, exclusive: bool| {
         event(0, "section:added", &format!("section {id}"), json!({ "name": name, "exclusive": exclusive }))
@@ -63,31 +63,31 @@ fn log() -> Vec<EventRow> {
         event(0, "semaphore:defined", "semaphore runs", json!({ "capacity": 2 })),
     ];
     log.extend(started(50, "t-1", "r-1", "n-1"));
-    log.extend(over(900, "task:complete", "t-1", "r-1"));
+    log.extend(ended(900, "task:complete", "t-1", "r-1"));
     log.extend(started(900, "t-3", "r-3", "n-1"));
     log.extend(started(900, "t-2", "r-2", "n-1"));
     log.push(added("t-4", "Minimise", "s-1", &[], Some("t-3")));
     log.push(slot(1_150, "released", "r-3"));
     log.extend(started(1_200, "t-4", "r-4", "n-1"));
-    log.extend(over(1_400, "task:restarting", "t-2", "r-2"));
+    log.extend(ended(1_400, "task:restarting", "t-2", "r-2"));
     log.extend(started(1_410, "t-2", "r-5", "n-1"));
-    // Here the runner is killed, and what ends is not reported before there is another one.
+    // The runner is killed here: the end of a run is not reported until there is another runner.
     log.extend([adopted(2_600, "t-2", "r-5"), adopted(2_600, "t-3", "r-3"), adopted(2_600, "t-4", "r-4")]);
-    log.extend(over(2_610, "task:complete", "t-2", "r-5"));
-    log.extend(over(2_900, "task:complete", "t-4", "r-4"));
+    log.extend(ended(2_610, "task:complete", "t-2", "r-5"));
+    log.extend(ended(2_900, "task:complete", "t-4", "r-4"));
     log.push(slot(2_910, "acquired", "r-3"));
-    log.extend(over(3_200, "task:complete", "t-3", "r-3"));
+    log.extend(ended(3_200, "task:complete", "t-3", "r-3"));
     log.extend(started(3_210, "t-5", "r-6", "n-2"));
-    log.extend(over(3_950, "task:complete", "t-5", "r-6"));
+    log.extend(ended(3_950, "task:complete", "t-5", "r-6"));
     log
 }
 
 fn timeline() -> Timeline {
-    let shifts = [
-        Shift { name: "runner 1", from: Wall(0), to: Wall(2_000), is_killed: true },
-        Shift { name: "runner 2", from: Wall(2_550), to: Wall(4_000), is_killed: false },
+    let spans = [
+        RunnerSpan { name: "runner 1", from: Wall(0), to: Wall(2_000), is_killed: true },
+        RunnerSpan { name: "runner 2", from: Wall(2_550), to: Wall(4_000), is_killed: false },
     ];
-    Timeline::of(&log(), &[(RunId::new("r-5").unwrap(), Wall(2_300))].into(), &shifts)
+    Timeline::of(&log(), &[(RunId::new("r-5").unwrap(), Wall(2_300))].into(), &spans)
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_timeline_in_80_columns() {
 }
 
 #[test]
-fn a_run_ends_when_its_keeper_saw_it_end_and_dependents_are_ready_when_that_is_known() {
+fn a_run_ends_at_its_keepers_time_and_dependents_are_ready_when_reported() {
     use State::{Alone, Crashes, Lends, Ready, Runs, Waits};
     let timeline = timeline();
     let segments = |title: &str| {
@@ -116,14 +116,14 @@ fn a_run_ends_when_its_keeper_saw_it_end_and_dependents_are_ready_when_that_is_k
 }
 
 #[test]
-fn the_audit_finds_nothing_in_a_log_that_keeps_all_promises() {
+fn the_audit_accepts_a_log_that_keeps_all_guarantees() {
     let audit = Audit::of(&log());
     assert_eq!((audit.runs, audit.crashed, audit.adopted.len(), audit.children), (6, vec!["Unit tests".to_owned()], 3, 1));
     assert_eq!((audit.early, audit.doubled, audit.most_runners, audit.most["semaphore runs"]), (0, 0, 1, 2));
 }
 
 #[test]
-fn the_audit_finds_every_broken_promise() {
+fn the_audit_counts_every_broken_guarantee() {
     let with = |more: Vec<EventRow>| Audit::of(&[log(), more].concat());
     let waiting = added("t-7", "Late", "s-2", &["t-8"], None);
     assert_eq!(with([vec![waiting], started(5_000, "t-7", "r-7", "n-2").into()].concat()).early, 1);

@@ -1,4 +1,4 @@
-//! The tasks: those that are new are added, and those that are there go on.
+//! Adds new tasks and continues existing ones.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use banksman_adapters::git::Repository;
 use banksman_adapters::ids;
 use banksman_core::agent::AgentWork;
 use banksman_core::task::{LandSpec, Spec, Work, WorkspaceSpec};
-use banksman_core::{Name, Seq, Status, Task, TaskId};
+use banksman_core::{Name, Status, Task, TaskId};
 use banksman_engine::{Edit, TaskOutcome, TaskRequest};
 use banksman_runtime::{Client, landing};
 use banksman_store::TaskFilter;
 
 use super::plan::Item;
 use crate::commands::landing::{git_failure, target_of};
-use crate::commands::tasks;
+use crate::commands::{find, tasks};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::DIM;
 
-/// Where tasks work.
+/// Where the tasks work.
 pub(super) enum Place {
-    /// Each in a worktree of its own, whose work lands on this branch.
+    /// Each in its own worktree, whose work lands on this branch.
     Worktrees { target: Name },
-    /// In the project's directory: it is no git repository, or has no commit yet.
+    /// In the project's directory, which is no git repository or has no commit yet.
     Here,
 }
 
@@ -46,7 +46,8 @@ impl Place {
     }
 }
 
-/// Adds the tasks that are not there yet, lets the others go on, and returns all of them. They keep their agents unless others are wanted.
+/// Adds the tasks that do not exist, continues the others, and returns all of them. Existing tasks keep their agents
+/// unless `wanted` names others.
 pub(super) fn add_all(
     context: &Context,
     client: &Client,
@@ -63,8 +64,8 @@ pub(super) fn add_all(
             continue;
         }
         if let Some(task) = known.iter().find(|task| same(task.spec.title.as_str())) {
-            let goes_on = go_on(client, task, &Revision::of(client, task, prompt.as_deref(), wanted)?, place)?;
-            context.printer.note(&format!("{DIM}{}: {goes_on}{DIM:#}", task.spec.title));
+            let outcome_text = continue_task(client, task, &Revision::of(client, task, prompt.as_deref(), wanted)?, place)?;
+            context.printer.note(&format!("{DIM}{}: {outcome_text}{DIM:#}", task.spec.title));
             ids.push(task.id.clone());
             continue;
         }
@@ -81,17 +82,17 @@ pub(super) fn add_all(
     Ok(ids)
 }
 
-/// What is wanted otherwise of a task that is there already.
+/// The changes to an existing task.
 struct Revision {
     work: Work,
-    /// What of it is new, for people.
+    /// The changed parts, as text for people.
     what: Vec<&'static str>,
-    /// Whose it is then, if that is new.
+    /// The new agents, if they change.
     by: Option<String>,
 }
 
 impl Revision {
-    /// What a prompt and agents change, if they are given, and the task is done by an agent.
+    /// The changes of prompt and agents to a task that an agent works on; `None` if nothing changes.
     fn of(client: &Client, task: &Task, prompt: Option<&str>, agents: Option<&str>) -> Result<Option<Revision>, Failure> {
         let Some(Work::Agent(now)) = &task.spec.work else { return Ok(None) };
         let prompt = prompt.unwrap_or(&now.prompt);
@@ -113,7 +114,7 @@ impl Revision {
         Box::new(Edit { work: Some(Some(self.work.clone())), ..Edit::default() })
     }
 
-    /// How it goes on with it.
+    /// The changes as the end of a sentence.
     fn used(&self) -> String {
         let prompt = self.what.contains(&"its new prompt").then(|| " with its new prompt".to_owned());
         let by = self.by.as_ref().map(|by| format!("by {by}"));
@@ -132,9 +133,9 @@ impl Revision {
 
 const BY_RUN: &str = ", because a run is in progress";
 
-/// Lets a task go on that is there already: one that has failed is tried again, one in review lands if there is a check by now, and one that
-/// no run is at takes over what is new. Says how it stands.
-fn go_on(client: &Client, task: &Task, revision: &Option<Revision>, place: &Place) -> Result<String, Failure> {
+/// Continues an existing task: a failed one is retried, one in review lands if there is a check by now, and one without
+/// a live run takes over the revision. Returns a description of the outcome.
+fn continue_task(client: &Client, task: &Task, revision: &Option<Revision>, place: &Place) -> Result<String, Failure> {
     let id = task.id.clone();
     let is_checked = client.config().landing.check.is_some();
     let unused = |why: &str| revision.as_ref().map(|revision| revision.unused(why)).unwrap_or_default();
@@ -169,22 +170,16 @@ fn go_on(client: &Client, task: &Task, revision: &Option<Revision>, place: &Plac
     };
     match client.request(request)? {
         TaskOutcome::Stepped(..) | TaskOutcome::Kept(_) => Ok(said),
-        // It has begun since it was read.
+        // The task has started since it was read.
         TaskOutcome::InProgress(_) => Ok(format!("in_progress already{}", unused(BY_RUN))),
         outcome => Err(tasks::refused(&task.id, &outcome)),
     }
 }
 
-/// The tasks that another `do` goes on with, or need not do again: all but those that were given up.
+/// The tasks that another `do` continues or need not repeat: all except cancelled and skipped ones.
 fn known(client: &Client) -> Result<Vec<Task>, Failure> {
     let given_up = [Status::Cancelled, Status::Skipped];
     let statuses = Status::ALL.into_iter().filter(|status| !given_up.contains(status)).collect();
     let filter = TaskFilter { statuses, ..TaskFilter::default() };
-    let (mut reader, mut known, mut next) = (client.reader()?, Vec::new(), Some(Seq(0)));
-    while let Some(after) = next {
-        let (page, more) = reader.view().tasks(&filter, after)?;
-        known.extend(page.into_iter().map(|listed| listed.task));
-        next = more;
-    }
-    Ok(known)
+    Ok(find::all_tasks(&mut client.reader()?, &filter)?.into_iter().map(|listed| listed.task).collect())
 }

@@ -1,4 +1,4 @@
-//! The check that work must pass before it lands: given, stored, or proposed by the files of the project.
+//! The check that work must pass before it lands: given, stored, or proposed from the files of the project.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::commands::trust::trust_also;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Stores the check that was given, or that a person agrees to.
+/// Stores the check that was given, or that the user agrees to.
 pub(super) fn store(context: &Context, project: Project, given: Option<&str>) -> Result<Project, Failure> {
     let is_set = project.config().landing.check.is_some();
     let proposed = || proposed(project.root()).filter(|_| is_on_terminal() && landing::lander(&project).is_ok());
@@ -24,7 +24,7 @@ pub(super) fn store(context: &Context, project: Project, given: Option<&str>) ->
         },
     };
     config::set(Layer::Project, &project.folder().join("config.toml"), "landing.check", &check)?;
-    // Whoever gives a command here trusts it, as whoever runs it would.
+    // Giving a command here trusts it.
     trust_also(context, &project, |foreign| foreign.key.name == "landing.check", Vec::new())?;
     context.project()
 }

@@ -1,4 +1,4 @@
-//! The whole way with one command: a project, trust, tasks, a runner, a report. Everything it does are ordinary tasks.
+//! Does everything with one command: a project, trust, tasks, a runner, a report. It creates only ordinary tasks.
 
 mod adding;
 mod check;
@@ -19,7 +19,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use std::path::Path;
 
-/// The agents that are looked for if none is named, in this order.
+/// The agents that are tried in this order if none is named.
 const KNOWN: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 
 /// Have tasks done by agents: add them, run them until nothing is left to do, and report.
@@ -66,7 +66,7 @@ impl Do {
         Ok(if is_complete { exit::OK } else { exit::UNHEALTHY })
     }
 
-    /// The agents that were named, or the first that is installed.
+    /// The named agents, or the first one that is installed.
     fn agents(&self, config: &Config, here: &Path) -> Result<String, Failure> {
         let is_there =
             |name: &str| config.agents.profiles.get(name).is_some_and(|(_, found)| agents::find(&found.program, here).is_some());

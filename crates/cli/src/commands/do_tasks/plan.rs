@@ -1,4 +1,4 @@
-//! What is to be done: titles, or a Markdown file whose open boxes are tasks.
+//! The input: titles, or a Markdown file whose open boxes are tasks.
 
 use std::path::Path;
 
@@ -6,15 +6,15 @@ use banksman_core::Title;
 
 use crate::failure::Failure;
 
-/// A task to be done.
+/// A task to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) title: Title,
-    /// What stands below it in a file.
+    /// The indented text below the box.
     pub(super) prompt: Option<String>,
 }
 
-/// The items that were given: one file, or titles.
+/// Parses the arguments: one file, or titles.
 pub(super) fn read(words: &[String]) -> Result<Vec<Item>, Failure> {
     let items = match words {
         [file] if file.ends_with(".md") && Path::new(file).is_file() => {
@@ -34,7 +34,7 @@ fn item(title: &str, prompt: Option<String>) -> Result<Item, Failure> {
     Ok(Item { title: Title::new(title).map_err(Failure::usage)?, prompt })
 }
 
-/// Every line `- [ ] TITLE` is a task; the indented lines below it are its prompt. Boxes that are ticked are done.
+/// Every line `- [ ] TITLE` is a task; the indented lines below it are its prompt. Ticked boxes are skipped.
 fn checklist(text: &str) -> Result<Vec<Item>, Failure> {
     let mut items: Vec<(String, Vec<&str>)> = Vec::new();
     let mut is_open = false;
@@ -54,7 +54,7 @@ fn checklist(text: &str) -> Result<Vec<Item>, Failure> {
     items.into_iter().map(|(title, lines)| item(&title, Some(unindented(&lines)))).collect()
 }
 
-/// Lines without the indentation that all of them have.
+/// Removes the indentation that all lines share.
 fn unindented(lines: &[&str]) -> String {
     let indent = |line: &&str| line.len() - line.trim_start().len();
     let common = lines.iter().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_boxes_are_tasks_and_what_is_indented_is_their_prompt() {
+    fn open_boxes_are_tasks_and_indented_lines_are_their_prompts() {
         let text =
             "# Plan\n\n- [ ] Add login\n  With OAuth.\n\n    code\n- [x] Done before\n  not this\n- [ ] Fix rounding\nText.\n";
         let items = checklist(text).unwrap();

@@ -1,4 +1,4 @@
-//! What came of the tasks, and what to do next.
+//! Reports the outcome of each task and the next command.
 
 use banksman_core::landing::{Entry, LandingEnd, State as Landing};
 use banksman_core::{Status, Task, TaskId};
@@ -30,7 +30,7 @@ struct Reported<'a> {
     cost_micros: u64,
     runs: usize,
     landing: Option<EntryView<'a>>,
-    /// The command to give next.
+    /// The next command.
     next: Option<String>,
     #[serde(skip)]
     price: Option<String>,
@@ -38,7 +38,7 @@ struct Reported<'a> {
     detail: String,
 }
 
-/// Prints what came of each task, and what to do next. Says whether all are completed.
+/// Prints the outcome of each task and the next command. Returns whether all tasks are completed.
 pub(super) fn print(context: &Context, client: &Client, ids: &[TaskId]) -> Result<bool, Failure> {
     let keys =
         |id: &TaskId| [Key::Task(id.clone()), Key::RunsOf(id.clone()), Key::Workspace(id.clone()), Key::LandingOf(id.clone())];
@@ -68,7 +68,7 @@ pub(super) fn print(context: &Context, client: &Client, ids: &[TaskId]) -> Resul
     Ok(is_complete)
 }
 
-/// The command that a person gives next.
+/// The next command for a person.
 fn next(task: &Task, is_checked: bool) -> Option<String> {
     let id = &task.id;
     match task.status() {
@@ -79,7 +79,7 @@ fn next(task: &Task, is_checked: bool) -> Option<String> {
     }
 }
 
-/// How it stands, beside its status.
+/// Details beside the status.
 fn detail(task: &Task, entry: Option<&Entry>) -> String {
     let landing = entry.map(|entry| (&entry.state, &entry.target));
     match (task.status(), landing) {

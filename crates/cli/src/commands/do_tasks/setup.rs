@@ -1,4 +1,4 @@
-//! What comes before the tasks: the project, trust, and what a person should know.
+//! The setup before the tasks: the project, trust, and notes for the user.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, YELLOW};
 
-/// How long git may take to look at the checkout.
+/// The timeout of git commands that read the checkout.
 const GIT_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) fn is_on_terminal() -> bool {
     std::io::stdin().is_terminal()
 }
 
-/// Asks a person; without a terminal the answer is no.
+/// Asks a yes/no question; without a terminal the answer is no.
 pub(crate) fn asks(context: &Context, question: &str) -> bool {
     if !is_on_terminal() {
         return false;
@@ -35,7 +35,7 @@ pub(crate) fn asks(context: &Context, question: &str) -> bool {
     std::io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
 
-/// The project, made here if there is none.
+/// The project; created here if there is none.
 pub(super) fn project(context: &Context) -> Result<Project, Failure> {
     match Project::discover(&context.directory(), &context.environment()) {
         Err(ProjectError::NotFound { .. }) => {
@@ -53,14 +53,14 @@ fn settings(context: &Context, project: &Project) -> Result<Settings, Failure> {
     Ok(Settings::load(&context.environment(), Some(&project.folder().join("config.toml")))?)
 }
 
-/// Asks once whether the agents may do, and execute, what they would.
+/// Asks once whether to trust what the agents may do and execute.
 pub(super) fn trust(context: &Context, project: &Project, agents: &str) -> Result<(), Failure> {
     project.require_trust()?;
     let names = || agents.split(',').map(str::trim);
     let untrusted: Vec<Exposure> = names().flat_map(|name| project.untrusted_exposures(name)).collect();
     let trust = Trust::of_user().ok_or(ProjectError::Homeless)?;
     let settings = settings(context, project)?;
-    // Other commands of the settings are not run for a task.
+    // No other commands of the settings run for a task.
     let is_used = |foreign: &&Foreign| ["landing.", "workspace."].iter().any(|part| foreign.key.name.starts_with(part));
     let foreign = settings.foreign().iter().filter(is_used).filter(|foreign| !trust.covers(project.root(), foreign));
     let foreign: Vec<&Foreign> = foreign.collect();
@@ -81,7 +81,7 @@ pub(super) fn trust(context: &Context, project: &Project, agents: &str) -> Resul
     trust_also(context, project, |foreign| keys.contains(&foreign.key.name), untrusted)
 }
 
-/// Says who works, with which permission, who pays, where the work lands, and what is in the way.
+/// Prints the agents with their permissions and accounts, the target, and what may block landings.
 pub(super) fn announce(context: &Context, project: &Project, agents: &str, place: &Place) {
     let config = project.config();
     let note = |text: String| context.printer.note(&text);

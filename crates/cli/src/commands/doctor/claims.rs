@@ -1,4 +1,4 @@
-//! Locks of tasks that nobody works on: their holder waited for something else, or the task has gone on without it.
+//! Locks of tasks without a worker: the holder waited for something else, or the task continued without it.
 
 use banksman_core::resource::lock;
 use banksman_core::task::State;
@@ -16,7 +16,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             lock::State::Free => None,
         });
     let held: Vec<_> = held.collect();
-    // Read together with the tasks, so that a claim or an end in between is no finding.
+    // Loaded together with the tasks, so that a claim or an end in between is no finding.
     let keys = held.iter().flat_map(|(task, name, _)| [Key::Task(task.clone()), Key::Lock(name.clone()), Key::Live]).collect();
     let rows = examination.reader.view().load(&keys)?;
     let entry = |(id, name, grant): &(_, banksman_core::Name, Box<banksman_core::Grant>)| {
@@ -42,7 +42,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     Ok(Finding::notes("claims", &fine, entries))
 }
 
-/// Whether somebody works on a task by hand under this number.
+/// Whether a person works on the task under this epoch.
 fn works_on(task: &Task, by: Epoch) -> bool {
     matches!(&task.state, State::Manual { epoch, .. } if *epoch == by)
 }

@@ -1,5 +1,5 @@
-//! The files of the project: who may read them, and what killed processes have left. Links in the folder are no finding:
-//! no command opens such a project.
+//! The files of the project: their permissions, and files left by killed processes. Symbolic links in the folder are no
+//! finding: no command opens such a project.
 
 use banksman_adapters::wake::Exchange;
 use banksman_adapters::{life_file, private};
@@ -8,12 +8,12 @@ use banksman_store::Key;
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
-/// More than that many sockets are not left by accident, and need not be counted.
+/// The upper bound on sockets counted: more than this are not left by accident.
 const MOST_SOCKETS: usize = 100_000;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let (project, fix) = (&examination.project, examination.fix);
-    // Every command sets the modes when it opens the project, so these could not be set.
+    // Every command sets the modes when it opens the project, so setting these has failed.
     let too_open = private::too_open(project.folder()).into_iter().map(|(path, mode)| {
         Entry::new(format!("{} can be used by others (mode {mode:o})", path.display()))
             .solved_by(format!("chmod go= {}", path.display()))

@@ -1,26 +1,25 @@
-//! What a check has found.
+//! The result of a check.
 
 use serde::Serialize;
 
 use crate::printer::{DIM, GREEN, RED, YELLOW};
 
-/// The command that repairs what needs no decision.
+/// The command that repairs everything that needs no decision.
 const FIX: &str = "banksman doctor --fix";
 
-/// The result of one check.
 pub(super) struct Finding {
     check: &'static str,
     verdict: Verdict,
     entries: Vec<Entry>,
 }
 
-/// One line of a finding.
+/// One problem, or the statement that there is none.
 #[derive(Serialize)]
 pub(super) struct Entry {
     text: String,
-    /// The command that helps: `doctor --fix`, or one that the user has to give, because it is a decision.
+    /// The command that solves it: `doctor --fix`, or a command that needs a decision of the user.
     fix: Option<String>,
-    /// What was done, if it is repaired.
+    /// What was repaired, if it was.
     fixed: Option<String>,
 }
 
@@ -33,7 +32,7 @@ enum Verdict {
     Wrong,
 }
 
-/// A finding as JSON has it.
+/// The JSON form of a finding.
 #[derive(Serialize)]
 pub(super) struct FindingView<'a> {
     check: &'static str,
@@ -43,22 +42,22 @@ pub(super) struct FindingView<'a> {
 }
 
 impl Entry {
-    /// A problem that nothing is known to help against, or that solves itself.
+    /// A problem without a known solution, or one that solves itself.
     pub(super) fn new(text: impl Into<String>) -> Entry {
         Entry { text: text.into(), fix: None, fixed: None }
     }
 
-    /// `doctor --fix` repairs it.
+    /// Marks the problem as solved by `doctor --fix`.
     pub(super) fn fixable(self) -> Entry {
         self.solved_by(FIX)
     }
 
-    /// This command solves it.
+    /// Adds the command that solves the problem.
     pub(super) fn solved_by(self, command: impl Into<String>) -> Entry {
         Entry { fix: Some(command.into()), ..self }
     }
 
-    /// It was repaired just now.
+    /// Marks the problem as repaired just now.
     pub(super) fn fixed(self, what: impl Into<String>) -> Entry {
         Entry { fix: None, fixed: Some(what.into()), ..self }
     }
@@ -67,7 +66,7 @@ impl Entry {
         self.fixed.is_some()
     }
 
-    /// The text, and below it what helps.
+    /// The text, and below it the solution.
     fn lines(&self) -> Vec<String> {
         let fix = self.fix.iter().map(|command| format!("{DIM}fix: {command}{DIM:#}"));
         let fixed = self.fixed.iter().map(|what| format!("{GREEN}fixed:{GREEN:#} {what}"));
@@ -76,12 +75,12 @@ impl Entry {
 }
 
 impl Finding {
-    /// Something that is merely stale: exit 0.
+    /// Problems that are merely stale: exit 0.
     pub(super) fn notes(check: &'static str, fine: &str, entries: Vec<Entry>) -> Finding {
         Finding::new(check, fine, entries, Verdict::Note)
     }
 
-    /// Something that is wrong: exit 7, unless all of it was repaired.
+    /// Problems that need attention: exit 7, unless all were repaired.
     pub(super) fn faults(check: &'static str, fine: &str, entries: Vec<Entry>) -> Finding {
         Finding::new(check, fine, entries, Verdict::Wrong)
     }

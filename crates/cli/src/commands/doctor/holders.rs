@@ -1,5 +1,5 @@
-//! Locks and slots whose holder is dead or whose lease is over, and claims that wait for a process that is dead. Whoever asks next passes
-//! them over, so they are no fault.
+//! Locks and slots whose holder is dead or whose lease has expired, and claims of dead processes that still wait. The
+//! next request skips them, so they are no fault.
 
 use super::{Entry, Examination, Finding};
 use crate::commands::resources;
@@ -29,7 +29,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             Some(_) => entry,
         });
     }
-    // It keeps its place; whether it goes on is for a person to say.
+    // An unanswered wait keeps its place; a person decides whether its process continues.
     for (wait, silent) in &unanswered {
         let (what, silent) = (resources::claim_words(wait), format::span(*silent));
         let entry = Entry::new(format!("{what} of {}: its process was woken and has not answered for {silent}", wait.holder));

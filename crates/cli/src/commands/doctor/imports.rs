@@ -1,5 +1,5 @@
-//! Imports that are not finished. Nobody sees the tasks of one that was killed, but they keep what they refer to from being
-//! deleted, and the store from being copied.
+//! Unfinished imports. The tasks of a killed import are not visible, but what they refer to cannot be deleted, and the
+//! store cannot be copied.
 
 use banksman_core::Liveness;
 use banksman_store::Key;

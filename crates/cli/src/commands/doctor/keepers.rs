@@ -1,4 +1,4 @@
-//! Keepers that do not answer. Their sessions go on, but nobody looks after them.
+//! Keepers that do not answer. Their sessions continue without supervision.
 
 use banksman_adapters::keeper::Silence;
 use banksman_runtime::inspect;
@@ -11,7 +11,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     let entries = silent.into_iter().map(|(run, silence)| {
         let keeper = run.session.as_ref().map_or_else(String::new, |session| format!(" (process {})", session.keeper));
         let entry = Entry::new(format!("the keeper{keeper} of run {} of task {} does not answer: {silence}", run.id, run.task));
-        // Whether the work goes on or ends is for a person to say.
+        // A person decides whether the work continues or ends.
         match (&run.session, silence) {
             (Some(session), Silence::Stopped) => {
                 entry.solved_by(format!("kill -CONT {}, or end it: banksman sessions kill {}", session.keeper, run.id))

@@ -1,4 +1,4 @@
-//! Limits in the settings that are not those of the project: somebody has edited a file. The project's row is what applies.
+//! Limits in the settings that differ from the project's row because a file was edited. The row applies.
 
 use banksman_core::Limits;
 
@@ -17,7 +17,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     Ok(Finding::notes("limits", &fine, entries))
 }
 
-/// What the settings say otherwise than the project, and the command that makes the project follow them.
+/// The differences between the settings and the row, and the commands that update the row.
 pub(in crate::commands) fn differences(settings: Limits, row: Limits) -> Vec<(String, String)> {
     let keys = [
         ("limits.max_concurrent_runs", settings.runs, row.runs),

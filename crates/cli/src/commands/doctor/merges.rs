@@ -1,4 +1,4 @@
-//! What killed merges have left in the repository around the project: checkouts between two commits, and locks.
+//! Leftovers of killed merges in the repository around the project: checkouts between two commits, and lock files.
 
 use std::path::Path;
 

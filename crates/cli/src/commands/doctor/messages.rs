@@ -1,4 +1,4 @@
-//! Messages that are being sent: their locks belong to no process, so it is told what they wait for.
+//! Messages in delivery. Their locks belong to no process, so the finding says what each message waits for.
 
 use banksman_core::Liveness;
 use banksman_core::decision::About;
@@ -9,7 +9,7 @@ use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 use crate::format;
 
-/// How many are looked at.
+/// The upper bound on deliveries checked.
 const LIMIT: u32 = 100;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {

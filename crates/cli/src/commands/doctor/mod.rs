@@ -1,7 +1,7 @@
 //! `banksman doctor`: one file per check, each of which returns a `Finding`.
 //!
-//! A check only reads. With `--fix` it also repairs what it can repair without asking a person, and its entries say what was
-//! done; so a second `doctor` finds nothing. To add a check: a file here, and a line in `CHECKS`.
+//! A check only reads. With `--fix` it also repairs what needs no decision of a person, and its entries say what was
+//! repaired; so a second `doctor` finds nothing. To add a check: add a file here, and a line to `CHECKS`.
 
 mod claims;
 mod files;
@@ -44,18 +44,18 @@ pub(crate) struct Doctor {
     fix: bool,
 }
 
-/// What a check works with.
+/// The input of a check.
 struct Examination<'a> {
     context: &'a Context,
     project: Project,
     reader: Reader,
-    /// Whether to repair what is found.
+    /// Whether to repair problems.
     fix: bool,
 }
 
 type Check = fn(&mut Examination<'_>) -> Result<Finding, Failure>;
 
-/// In the order of the output. Nothing is said of the others if the store itself is damaged: they read it.
+/// In the order of the output. All of them read the store, so they are skipped if the store itself is damaged.
 #[rustfmt::skip]
 const CHECKS: &[Check] = &[
     store::event_log,
@@ -74,7 +74,7 @@ const CHECKS: &[Check] = &[
     workspaces::check,
 ];
 
-/// How the project is.
+/// The JSON output.
 #[derive(Serialize)]
 struct Health<'a> {
     healthy: bool,
@@ -84,7 +84,7 @@ struct Health<'a> {
 impl Doctor {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
         self.examine(context).map_err(|failure| match &failure.hint {
-            // It has told what it can.
+            // Doctor must not recommend itself.
             Some(hint) if hint.contains("banksman doctor") => {
                 failure.hint("stop all agents, copy the .banksman folder, and restore a backup: docs/guides/backup.md")
             }

@@ -1,4 +1,5 @@
-//! Runs whose keeper is dead, and runs that have ended while no runner was there. The next runner ends what is left of them; where it cannot prove that nothing is, a person is asked.
+//! Runs whose keeper is dead, and runs that ended without a runner. The next runner ends their remaining processes;
+//! where it cannot prove that there are none, it asks a person.
 
 use banksman_adapters::keeper::Found;
 use banksman_runtime::inspect;

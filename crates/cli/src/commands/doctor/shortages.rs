@@ -1,4 +1,5 @@
-//! Runners whose machine has not enough of something to start runs. They go on by themselves when it has.
+//! Runners whose machine lacks a resource to start runs. They continue by themselves when the resource is available
+//! again.
 
 use banksman_core::Liveness;
 use banksman_core::backlog::Runner;

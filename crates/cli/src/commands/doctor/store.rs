@@ -5,10 +5,10 @@ use banksman_store::{Key, ServerUsage};
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;
 
-/// With fewer free connections a few more commands are refused: each runner has one, and each command one or two.
+/// With fewer free connections commands are soon refused: each runner has one connection, each command one or two.
 const FEW_CONNECTIONS: u32 = 10;
 
-/// In percent. The queue fills up while some client of the server listens and does not read.
+/// In percent. The queue fills up while a client of the server listens and does not read.
 const FULL_QUEUE: u32 = 50;
 
 pub(super) fn integrity(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
@@ -26,7 +26,7 @@ pub(super) fn counters(examination: &mut Examination<'_>) -> Result<Finding, Fai
     Ok(faults("counters", "the counters of tasks by status agree with the tasks", differences))
 }
 
-/// What is left of what all clients of the database server share. Nothing is said where there is no server.
+/// The resources that all clients of the database server share; `None` for SQLite.
 pub(super) fn server(examination: &mut Examination<'_>) -> Result<Option<Finding>, Failure> {
     let Some(usage) = examination.reader.view().server_usage()? else { return Ok(None) };
     let ServerUsage { connections, max_connections, notification_queue } = usage;
@@ -38,7 +38,7 @@ pub(super) fn server(examination: &mut Examination<'_>) -> Result<Option<Finding
     Ok(Some(Finding::notes("server", &said, entries)))
 }
 
-/// A task whose end has not reached all that wait for it. Nothing is said where there is none.
+/// A task whose end has not reached all of its dependents; `None` if there is none.
 pub(super) fn fan_outs(examination: &mut Examination<'_>) -> Result<Option<Finding>, Failure> {
     let Some(task) = examination.reader.view().load(&[Key::FanOut].into())?.tables.fan_out else { return Ok(None) };
     let said = format!("task {task} has ended, and a runner passes that on to the many tasks that wait for it");

@@ -1,4 +1,4 @@
-//! A store that the user has neither made nor trusted: it can be read, and nothing of it is started.
+//! A store that the user has neither created nor trusted: it can be read, but nothing of it is executed.
 
 use super::{Entry, Examination, Finding};
 use crate::failure::Failure;

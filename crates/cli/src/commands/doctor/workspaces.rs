@@ -1,4 +1,4 @@
-//! Workspaces and their directories: each must know of the other.
+//! Workspaces without a directory, and directories without a workspace.
 
 use std::path::Path;
 

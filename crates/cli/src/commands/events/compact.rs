@@ -33,7 +33,7 @@ pub(super) struct Compact {
     dry_run: bool,
 }
 
-/// What was taken out of the log, and what is left of it.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CompactedLog {
@@ -114,7 +114,7 @@ fn compact(context: &Context, store: &mut Store, keep: Keep) -> Result<Compacted
     Ok(done)
 }
 
-/// On SQLite the file does not shrink: what is free in it is used before it grows again.
+/// The SQLite file does not shrink: free space in it is reused before the file grows.
 fn size(size: Size) -> String {
     match size.free {
         Some(free) => format!("the store has {}, {} of them free for what comes next", bytes(size.bytes), bytes(free)),

@@ -24,15 +24,15 @@ pub(crate) use sentence::Titles;
 /// The largest data of an event, in bytes of JSON.
 const DATA_LIMIT: usize = 64 * 1_024;
 
-/// How many characters of a text people are shown, and how many of what has parts, such as the definition of a worker: `--json`
-/// has all of it.
+/// The number of characters shown of a text, and of structured data such as the definition of a worker: `--json` has
+/// all of it.
 const SHOWN: usize = 300;
 const PARTS_SHOWN: usize = 80;
 
-/// How many events a person is shown unless told otherwise.
+/// The number of events shown by default.
 const LINES: usize = 20;
 
-/// How many events are read at a time from the end of the log.
+/// The number of events read at a time from the end of the log.
 const WINDOW: i64 = 1_000;
 
 /// Show what has happened: the last 20 events, as sentences.
@@ -98,10 +98,10 @@ impl Events {
 
     fn show(self, context: &Context) -> ExitResult {
         let since = self.since.as_deref().map(since::parse).transpose()?;
-        // As routes write it.
+        // Routes write a category as `lock:*`.
         let kind =
             self.kind.map(|kind| kind.strip_suffix('*').filter(|category| category.ends_with(':')).unwrap_or(&kind).to_owned());
-        // A category is as good as a kind, and no kind of its own.
+        // A category is valid although it is no kind.
         if let Some(Err(unknown)) = kind.as_deref().filter(|kind| !kind.ends_with(':')).map(check_kind) {
             let hint = unknown.meant.map_or_else(|| unknown.others.join(", "), |meant| format!("did you mean {meant}?"));
             return Err(Failure::usage(format!("--kind: there are no events {:?}", unknown.kind)).hint(hint));
@@ -111,7 +111,7 @@ impl Events {
         let shape = match (self.raw || context.printer.json, is_chosen) {
             (true, _) => Shape::Raw,
             (false, true) => Shape::Sentences,
-            (false, false) => Shape::Telling,
+            (false, false) => Shape::Notable,
         };
         let limit = match self.limit {
             Some(limit) => limit,
@@ -123,9 +123,9 @@ impl Events {
         }
         let mut reader = context.reader()?;
         let (events, compacted, is_all) = last(&mut reader, &filter, shape, limit)?;
-        // Older events do not matter to one who has got all that was asked for.
+        // Older events do not matter if the output has all that was asked for.
         if compacted.through > Seq(0) && is_all && filter.since.is_none_or(|since| since <= compacted.wall) {
-            tell_compacted(context, compacted);
+            note_compacted(context, compacted);
         }
         let compacted_through = (compacted.through > Seq(0)).then_some(compacted.through);
         let view = Page { events: EventView::list(&events), compacted_through };
@@ -143,19 +143,19 @@ impl Events {
     }
 }
 
-/// How people are shown events.
+/// The form in which events are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// With all their data.
     Raw,
     Sentences,
-    /// As sentences, without those that follow from others.
-    Telling,
+    /// As sentences, without events that follow from others.
+    Notable,
 }
 
 impl Shape {
     fn shows(self, event: &EventRow) -> bool {
-        self != Shape::Telling || sentence::is_telling(event)
+        self != Shape::Notable || sentence::is_notable(event)
     }
 }
 
@@ -167,8 +167,8 @@ fn lines(reader: &mut Reader, events: &[EventRow], shape: Shape) -> Result<Vec<S
     Ok(events.iter().map(|event| sentence::line(event, &titles)).collect())
 }
 
-/// The last events that pass the filter, how far the log is compacted, and whether these are all. The log is read from its end, in
-/// growing parts.
+/// The last events that pass the filter, the mark of the last compaction, and whether these are all events. The log is
+/// read from its end, in growing parts.
 fn last(reader: &mut Reader, filter: &EventFilter, shape: Shape, limit: usize) -> Result<(Vec<EventRow>, Mark, bool), Failure> {
     let newest = reader.view().last_event()?;
     let mut window = if limit == usize::MAX { newest.0 } else { WINDOW };
@@ -206,7 +206,7 @@ struct Emitted<'a> {
     kind: &'a str,
 }
 
-/// Prints the last events and then whatever happens, one line per event, until interrupted.
+/// Prints the last events and then every new event, one per line, until interrupted.
 fn follow(context: &Context, filter: &EventFilter, shape: Shape, limit: usize) -> ExitResult {
     let signals = Signals::install()?;
     let project = context.project()?;
@@ -221,7 +221,7 @@ fn follow(context: &Context, filter: &EventFilter, shape: Shape, limit: usize) -
     loop {
         let mut events = follower.next(filter)?;
         if let Some(compacted) = follower.missed().filter(|mark| filter.since.is_none_or(|since| since <= mark.wall)) {
-            tell_compacted(context, compacted);
+            note_compacted(context, compacted);
         }
         if events.is_empty() && !follower.wait(signals.as_fd()) {
             return Err(Failure::interrupted());
@@ -242,7 +242,7 @@ fn show_each(context: &Context, reader: &mut Reader, events: &[EventRow], shape:
     Ok(())
 }
 
-fn tell_compacted(context: &Context, compacted: Mark) {
+fn note_compacted(context: &Context, compacted: Mark) {
     let (through, wall) = (compacted.through, format::rfc3339(compacted.wall));
     context.printer.note(&format!("{DIM}events up to {through}, of {wall}, were compacted and are no longer in the log{DIM:#}"));
 }

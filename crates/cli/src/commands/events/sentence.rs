@@ -1,4 +1,4 @@
-//! Events as sentences: what happened, with titles instead of ids.
+//! Events as sentences, with titles instead of ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::terminal::Style;
 
-/// What tasks are called.
+/// The titles of tasks.
 pub(crate) type Titles = BTreeMap<TaskId, Title>;
 
-/// The titles of the tasks that some events are about. One that was deleted has none.
+/// The titles of the tasks of these events. A deleted task has none.
 pub(crate) fn titles(reader: &mut Reader, events: &[EventRow]) -> Result<Titles, Failure> {
     let keys: BTreeSet<Key> = events.iter().filter_map(task).map(Key::Task).collect();
     let tasks = if keys.is_empty() { BTreeMap::new() } else { reader.view().load(&keys)?.tables.backlog.tasks };
@@ -34,8 +34,8 @@ fn task(event: &EventRow) -> Option<TaskId> {
     TaskId::new(event.source.id.as_deref().filter(|_| is_of_task)?).ok()
 }
 
-/// Whether people care: the locks and slots of tasks follow from what becomes of the tasks.
-pub(crate) fn is_telling(event: &EventRow) -> bool {
+/// Whether the event is shown by default: the locks and slots of tasks follow from events of the tasks.
+pub(crate) fn is_notable(event: &EventRow) -> bool {
     let is_resource = matches!(&*event.source.component, "lock" | "semaphore");
     let is_own = |name: &str| Name::new(name).is_ok_and(|name| name.is_reserved());
     let is_mirror = matches!(
@@ -57,7 +57,7 @@ pub(crate) fn line(event: &EventRow, titles: &Titles) -> String {
     format!("{DIM}{}{DIM:#}  {}{by}", format::local(event.wall), sentence(event, titles))
 }
 
-/// What happened.
+/// The sentence without time and author.
 fn sentence(event: &EventRow, titles: &Titles) -> String {
     let source = event.source.id.as_deref().unwrap_or(&event.source.component);
     let title = task(event).and_then(|id| titles.get(&id));

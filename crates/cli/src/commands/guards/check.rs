@@ -1,4 +1,4 @@
-//! Whether a guard holds.
+//! `guards check`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Shelf;
+use super::LoadedRunbooks;
 use crate::commands::ExitResult;
 use crate::commands::pipelines::variables;
 use crate::context::Context;
@@ -49,8 +49,8 @@ struct Checked<'a> {
 
 impl Check {
     pub(super) fn run(self, context: &Context) -> ExitResult {
-        let shelf = Shelf::load(context, self.runbook.as_deref())?;
-        let (runbook, guard) = self.find(shelf, context)?;
+        let loaded = LoadedRunbooks::load(context, self.runbook.as_deref())?;
+        let (runbook, guard) = self.find(loaded, context)?;
         let vars = self.bind(&runbook, &guard)?;
         let inputs = gather(&context.project()?, &guard.wants(&vars), &vars, Limits::of(&guard))?;
         match guard.evaluate(&inputs) {
@@ -68,15 +68,15 @@ impl Check {
         }
     }
 
-    /// The one guard of this name.
-    fn find(&self, shelf: Shelf, context: &Context) -> Result<(Runbook, Guard), Failure> {
+    /// The only guard with this name.
+    fn find(&self, loaded: LoadedRunbooks, context: &Context) -> Result<(Runbook, Guard), Failure> {
         let names: BTreeSet<String> =
-            shelf.runbooks.iter().flat_map(|runbook| runbook.guards.keys().map(ToString::to_string)).collect();
+            loaded.runbooks.iter().flat_map(|runbook| runbook.guards.keys().map(ToString::to_string)).collect();
         let mut having: Vec<&Runbook> =
-            shelf.runbooks.iter().filter(|runbook| runbook.guards.contains_key(self.name.as_str())).collect();
+            loaded.runbooks.iter().filter(|runbook| runbook.guards.contains_key(self.name.as_str())).collect();
         match (having.pop(), having.is_empty()) {
             (Some(runbook), true) => {
-                shelf.note_wrong(context);
+                loaded.note_wrong(context);
                 Ok((runbook.clone(), runbook.guards[self.name.as_str()].clone()))
             }
             (Some(last), false) => {
@@ -87,8 +87,8 @@ impl Check {
                     .detail("runbooks", &runbooks)
                     .hint("say which one with --runbook"))
             }
-            // It may be in the one that cannot be read.
-            (None, _) => Err(match shelf.wrong {
+            // The guard may be in the runbook that cannot be read.
+            (None, _) => Err(match loaded.wrong {
                 Some((_, error)) => error.into(),
                 None => self.no_guard(&names),
             }),
@@ -102,7 +102,7 @@ impl Check {
             .hint(near.map_or("banksman guards list shows all guards".into(), |near| format!("did you mean {near}?")))
     }
 
-    /// The variables: as given, else as the pipelines that use the guard have them by default.
+    /// The values that were given, and the defaults of the pipelines that use the guard.
     fn bind(&self, runbook: &Runbook, guard: &Guard) -> Result<Vars, Failure> {
         let users: Vec<&Plan> = runbook.pipelines.values().map(|def| &*def.plan).filter(|plan| uses(plan, guard)).collect();
         let mut known: BTreeSet<&str> = guard.vars();
@@ -136,7 +136,7 @@ fn uses(plan: &Plan, guard: &Guard) -> bool {
     plan.phases.iter().flat_map(|phase| phase.pre.iter().chain(&phase.post)).any(|other| other.name == guard.name)
 }
 
-/// The defaults that pipelines agree on.
+/// The defaults on which all pipelines agree.
 fn defaults(plans: &[&Plan]) -> Vars {
     let mut all: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let mut vars = Vars::new();

@@ -1,4 +1,4 @@
-//! Guards: conditions that runbooks name.
+//! Guards: named conditions in runbooks.
 
 mod check;
 
@@ -37,37 +37,37 @@ struct List {
     runbook: Option<String>,
 }
 
-/// All guards, and the first runbook that cannot be read.
+/// The JSON output.
 #[derive(Serialize)]
 struct Listed<'a> {
     guards: Vec<GuardView<'a>>,
     wrong: Option<&'a str>,
 }
 
-/// The runbooks that can be read, and the first that cannot.
-struct Shelf {
+/// The readable runbooks, and the first one that has an error.
+struct LoadedRunbooks {
     runbooks: Vec<Runbook>,
     wrong: Option<(RunbookFile, RunbookError)>,
 }
 
-impl Shelf {
-    /// One runbook, which must be right, or all of the project.
-    fn load(context: &Context, runbook: Option<&str>) -> Result<Shelf, Failure> {
+impl LoadedRunbooks {
+    /// Loads one runbook, which must be valid, or all runbooks of the project.
+    fn load(context: &Context, runbook: Option<&str>) -> Result<LoadedRunbooks, Failure> {
         let project = context.project()?;
         if let Some(name) = runbook {
-            return Ok(Shelf { runbooks: vec![load_runbook(&project, name)?], wrong: None });
+            return Ok(LoadedRunbooks { runbooks: vec![load_runbook(&project, name)?], wrong: None });
         }
-        let mut shelf = Shelf { runbooks: Vec::new(), wrong: None };
+        let mut loaded = LoadedRunbooks { runbooks: Vec::new(), wrong: None };
         for (file, found) in load_all(&project)? {
             match found {
-                Ok(runbook) => shelf.runbooks.push(runbook),
-                Err(error) => shelf.wrong = shelf.wrong.or(Some((file, error))),
+                Ok(runbook) => loaded.runbooks.push(runbook),
+                Err(error) => loaded.wrong = loaded.wrong.or(Some((file, error))),
             }
         }
-        Ok(shelf)
+        Ok(loaded)
     }
 
-    /// Says that there are guards which nobody can see.
+    /// Prints a note that the guards of the invalid runbook are missing.
     fn note_wrong(&self, context: &Context) {
         if let Some((file, _)) = &self.wrong {
             let name = &file.name;
@@ -80,12 +80,12 @@ impl Shelf {
 
 impl List {
     fn run(self, context: &Context) -> ExitResult {
-        let shelf = Shelf::load(context, self.runbook.as_deref())?;
+        let loaded = LoadedRunbooks::load(context, self.runbook.as_deref())?;
         let all: Vec<(&Runbook, &Guard)> =
-            shelf.runbooks.iter().flat_map(|runbook| runbook.guards.values().map(move |guard| (runbook, guard))).collect();
+            loaded.runbooks.iter().flat_map(|runbook| runbook.guards.values().map(move |guard| (runbook, guard))).collect();
         let views = all.iter().map(|(runbook, guard)| GuardView::of(runbook, guard));
         let guards = views.collect();
-        let human = if let (true, Some((file, _))) = (all.is_empty(), &shelf.wrong) {
+        let human = if let (true, Some((file, _))) = (all.is_empty(), &loaded.wrong) {
             format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check shows why{DIM:#}", file.name)
         } else if all.is_empty() {
             format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
@@ -96,10 +96,10 @@ impl List {
             });
             table::render(&["GUARD", "RUNBOOK??", "ON FAILURE?", "HOLDS IF~"], rows.collect())
         };
-        let wrong = shelf.wrong.as_ref().map(|(file, _)| file.name.as_str());
+        let wrong = loaded.wrong.as_ref().map(|(file, _)| file.name.as_str());
         context.printer.print(&Listed { guards, wrong }, human);
         if !all.is_empty() {
-            shelf.note_wrong(context);
+            loaded.note_wrong(context);
         }
         Ok(exit::OK)
     }

@@ -1,4 +1,4 @@
-//! `land`: work lands on a branch by a person's hand.
+//! `land`: lands work on the command of a person.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -75,9 +75,9 @@ impl Land {
         let entries = if self.no_wait {
             ids.iter().map(|(_, id)| load(&client, id)).collect::<Result<Vec<_>, _>>()?
         } else {
-            self.see_through(&client, &lander, &ids)?
+            self.work_until_settled(&client, &lander, &ids)?
         };
-        if let Some(entry) = entries.iter().find(|entry| !self.is_well(entry)) {
+        if let Some(entry) = entries.iter().find(|entry| !self.has_succeeded(entry)) {
             return Err(unsettled(entry));
         }
         let human = entries.iter().map(sentence).collect::<Vec<_>>().join("\n");
@@ -85,7 +85,7 @@ impl Land {
         context.printer.result(&Named("landings", views), human)
     }
 
-    /// Puts everything into the queue, in the order in which it was named. Branches that follow each other are put there together.
+    /// Adds everything to the queue in the given order. Consecutive branches are added together.
     fn enqueue_all(&self, client: &Client, lander: &Lander, found: Vec<Source>) -> Result<Vec<(Name, LandingId)>, Failure> {
         let tips: Vec<&str> = found.iter().filter_map(Source::tip).collect();
         let titles = if self.title.is_none() { lander.subjects(&tips).map_err(git_failure)? } else { HashMap::new() };
@@ -126,14 +126,14 @@ impl Land {
         Ok(())
     }
 
-    /// Where it lands: as was said, as the task says, or as the settings say.
+    /// The target: the one given, the one of the task, or the one in the settings.
     fn target(&self, client: &Client, lander: &Lander, source: &Source) -> Result<Name, Failure> {
         let of_task = match source {
             Source::Task(task) => task.spec.land.as_ref().filter(|_| self.into.is_none()),
             Source::Branch { .. } => None,
         };
         match of_task {
-            // The landing of the parent is the check.
+            // The child's work is checked with the landing of its parent.
             Some(land) if land.of_child => Ok(land.target.clone()),
             Some(land) => self.require_check(client).map(|()| land.target.clone()),
             None => {
@@ -143,7 +143,7 @@ impl Land {
         }
     }
 
-    /// Puts what is in the worktree of a task into the queue. If it is there already, it is only seen through.
+    /// Queues the work in the worktree of a task. Work that is queued already is tried again at once.
     fn enqueue_task(&self, client: &Client, lander: &Lander, target: &Name, task: &Task) -> Result<LandingId, Failure> {
         let of_child = task.spec.land.as_ref().is_some_and(|land| land.of_child && land.target == *target);
         let to = LandSpec { target: target.clone(), unchecked: self.unchecked || of_child, of_child };
@@ -152,11 +152,11 @@ impl Land {
             TaskOutcome::Stepped(task::Outcome::Landing | task::Outcome::NotPending(Status::Landing), task) => {
                 let rows = client.load(&[Key::LandingOf(task.id.clone())].into())?.tables.backlog;
                 let entry = rows.landings.into_values().next().ok_or_else(|| super::unknown(task.id.as_str()))?;
-                // Whoever asks for it wants it tried now.
+                // `land` retries a waiting entry at once.
                 client.request(LandingRequest::new(entry.target, Input::TryNow(entry.id.clone())))?;
                 Ok(entry.id)
             }
-            // One that was completed without landing is not changed by it.
+            // A task that was completed without landing stays completed.
             TaskOutcome::Stepped(task::Outcome::Over(Status::Completed), task) => {
                 let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.tables.backlog.workspaces;
                 let Some(workspace) = workspaces.get(&task.id) else {
@@ -192,7 +192,7 @@ impl Land {
         Ok(EntrySpec { source: Some(source), title: title.into(), branch: Some(branch.into()), host, ..self.spec() })
     }
 
-    /// What was said of all that lands.
+    /// The options that apply to all entries.
     fn spec(&self) -> EntrySpec {
         EntrySpec {
             source: None,
@@ -219,8 +219,9 @@ impl Land {
         landing::enqueue(client, lander, target, specs).map_err(landing_failure)?.into_iter().map(id).collect()
     }
 
-    /// Works for the queues until none of these can come any further. If another process does so, it is waited for.
-    fn see_through(&self, client: &Client, lander: &Lander, ids: &[(Name, LandingId)]) -> Result<Vec<Entry>, Failure> {
+    /// Works on the queues until none of these entries can progress further. Waits while another process works on a
+    /// queue.
+    fn work_until_settled(&self, client: &Client, lander: &Lander, ids: &[(Name, LandingId)]) -> Result<Vec<Entry>, Failure> {
         let signals = Signals::install()?;
         let wait = self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0);
         let mut entries = Vec::new();
@@ -241,7 +242,7 @@ impl Land {
         Ok(entries)
     }
 
-    fn is_well(&self, entry: &Entry) -> bool {
+    fn has_succeeded(&self, entry: &Entry) -> bool {
         match &entry.state {
             State::Over(LandingEnd::Landed { .. } | LandingEnd::NoChange { .. }) => true,
             State::Over(LandingEnd::Returned(_) | LandingEnd::Shelved { .. } | LandingEnd::Removed { .. })
@@ -252,14 +253,14 @@ impl Land {
     }
 }
 
-/// What is to land.
+/// The work to land.
 enum Source {
     Branch { name: String, tip: String },
     Task(Box<Task>),
 }
 
 impl Source {
-    /// A task by its id, a branch, or a task by whatever else names it.
+    /// A task by its id, a branch, or a task by another name, in this order.
     fn find(name: &str, client: &Client, tips: &HashMap<String, String>) -> Result<Source, Failure> {
         let mut reader = client.reader()?;
         if let Ok(id) = TaskId::new(name)
@@ -298,7 +299,7 @@ fn load(client: &Client, id: &LandingId) -> Result<Entry, Failure> {
     rows.landings.remove(id).ok_or_else(|| super::unknown(id.as_str()))
 }
 
-/// An entry that has not landed.
+/// The failure for an entry that has not landed.
 fn unsettled(entry: &Entry) -> Failure {
     let said = sentence(entry);
     let failure = match &entry.state {

@@ -23,7 +23,7 @@ use crate::views::landing::{EntryView, QueueView, TargetView};
 
 pub(crate) use land::Land;
 
-/// How many entries `--all` shows.
+/// The number of entries that `--all` shows.
 const ALL: i64 = 100;
 
 subcommands! {
@@ -155,7 +155,7 @@ fn ask(client: &Client, target: &Name, input: Input) -> Result<Outcome, Failure>
     }
 }
 
-/// All queues that have entries or are paused.
+/// The queues that have entries or are paused.
 fn queues(reader: &mut Reader) -> Result<Vec<LandingQueue>, Failure> {
     Ok(inspect::landing_queues(&reader.view().load(&[Key::OpenLandings].into())?.backlog))
 }
@@ -208,7 +208,7 @@ fn listing(queues: &[LandingQueue]) -> String {
     parts.join("\n")
 }
 
-/// Why nothing lands on a branch.
+/// The reason why nothing lands on a branch.
 pub(crate) fn paused(queue: &LandingQueue) -> Option<String> {
     let pause = queue.target.paused.as_ref()?;
     let target = &queue.target.name;
@@ -224,7 +224,7 @@ pub(crate) fn paused(queue: &LandingQueue) -> Option<String> {
     })
 }
 
-/// What a runner says of an entry that has come as far as it can, in a line.
+/// A runner's line about an entry that cannot progress further.
 pub(crate) fn line(entry: &Entry) -> Option<String> {
     let name = format!("{BOLD}{}{BOLD:#} {DIM}{}{DIM:#}", entry.spec.title, entry.id);
     let target = &entry.target;
@@ -247,7 +247,7 @@ pub(crate) fn line(entry: &Entry) -> Option<String> {
     })
 }
 
-/// How an entry stands, in a sentence.
+/// The state of an entry as a sentence.
 pub(crate) fn sentence(entry: &Entry) -> String {
     let (id, target, title) = (&entry.id, &entry.target, &entry.spec.title);
     let name = format!("{BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}");

@@ -17,10 +17,10 @@ use crate::views::bus::DeliveryView;
 /// The columns of a list of messages on their way.
 const COLUMNS: [&str; 6] = ["ID??", "RECEIPT", "TO~", "RUN???", "FROM????", "TEXT~?"];
 
-/// How many are shown.
+/// The number of deliveries shown without `--task`.
 const LAST: i64 = 50;
 
-/// How many columns of a text are shown at most, also where the output is not a terminal.
+/// The width of a text, also if the output is not a terminal.
 const TEXT: usize = 200;
 
 /// List messages that were sent to tasks, newest first, with their receipts.
@@ -57,12 +57,12 @@ impl List {
             }
             None => reader.view().last_deliveries(LAST)?,
         };
-        let seen = deliveries.into_iter().map(|delivery| Seen::read(delivery, &mut reader)).collect::<Result<Vec<_>, _>>()?;
+        let seen = deliveries.into_iter().map(|delivery| Entry::read(delivery, &mut reader)).collect::<Result<Vec<_>, _>>()?;
         let human = match seen.is_empty() {
             true => format!("no messages on their way\n{DIM}send one with: banksman send TASK TEXT{DIM:#}"),
-            false => self.table.render(&COLUMNS, seen.iter().map(Seen::row).collect())?,
+            false => self.table.render(&COLUMNS, seen.iter().map(Entry::row).collect())?,
         };
-        context.printer.result(&Named("messages", seen.iter().map(Seen::view).collect::<Vec<_>>()), human)
+        context.printer.result(&Named("messages", seen.iter().map(Entry::view).collect::<Vec<_>>()), human)
     }
 }
 
@@ -74,7 +74,7 @@ impl Show {
                 Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("no message {} was sent to a task", self.id));
             return Err(failure.detail("message", &self.id).hint("banksman mailbox list shows the last ones"));
         };
-        let seen = Seen::read(delivery, &mut reader)?;
+        let seen = Entry::read(delivery, &mut reader)?;
         let style = style(seen.receipt);
         let to = seen.title.as_deref().unwrap_or(seen.delivery.target.as_str());
         let run = seen.delivery.run().map(|run| format!(", run {run}")).unwrap_or_default();
@@ -83,8 +83,8 @@ impl Show {
     }
 }
 
-/// A message on its way, with what else is known of it.
-struct Seen {
+/// A delivery with its receipt and its message.
+struct Entry {
     delivery: Delivery,
     receipt: Receipt,
     title: Option<String>,
@@ -92,13 +92,13 @@ struct Seen {
     body: String,
 }
 
-impl Seen {
-    fn read(delivery: Delivery, reader: &mut Reader) -> Result<Seen, Failure> {
+impl Entry {
+    fn read(delivery: Delivery, reader: &mut Reader) -> Result<Entry, Failure> {
         let mut rows = reader.view().load(&[Key::Task(delivery.target.clone())].into())?.tables.backlog.tasks;
         let task: Option<Task> = rows.remove(&delivery.target);
         let status: Option<Status> = task.as_ref().map(Task::status);
         let draft = reader.view().message(&delivery.id)?.map(|message| message.draft);
-        Ok(Seen {
+        Ok(Entry {
             receipt: delivery.receipt(status, has_ended_well(reader, &delivery)?),
             title: task.map(|task| task.spec.title.to_string()),
             author: draft.as_ref().map(|draft| draft.author.to_string()).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Mailboxes: the messages for a run, and what became of those that were sent.
+//! Mailboxes: the messages for a run, and the receipts of sent messages.
 
 mod list;
 mod read;

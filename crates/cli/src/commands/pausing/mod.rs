@@ -1,4 +1,4 @@
-//! Pausing the project, stopping sessions, and going on.
+//! Pauses the project, stops sessions, and resumes them.
 
 mod resume;
 mod stop;
@@ -37,14 +37,14 @@ impl Pause {
         let said = if is_same { format!("is paused already: {}", because(&pause)) } else { "is paused".into() };
         let human = format!(
             "the project {YELLOW}{said}{YELLOW:#}; {}{DIM}nothing is started until: banksman resume{DIM:#}",
-            go_on(sessions)
+            sessions_note(sessions)
         );
         context.printer.result(&PausedView { paused: Some((&pause).into()), outcome, sessions }, human)
     }
 }
 
-/// `3 sessions go on (to end them: banksman stop); `, if there are any.
-fn go_on(sessions: usize) -> String {
+/// `3 sessions go on (to end them: banksman stop); `; empty if there are none.
+fn sessions_note(sessions: usize) -> String {
     match sessions {
         0 => String::new(),
         1 => "1 session goes on (to end it: banksman stop); ".into(),
@@ -52,12 +52,12 @@ fn go_on(sessions: usize) -> String {
     }
 }
 
-/// The user who gives a command.
+/// The user of this process.
 pub(crate) fn user() -> Box<str> {
     banksman_adapters::user::User::current().name
 }
 
-/// What somebody did.
+/// The command that paused the project.
 pub(crate) fn verb(verb: PauseVerb) -> &'static str {
     match verb {
         PauseVerb::Pause => "banksman pause",

@@ -14,7 +14,7 @@ use crate::person_only;
 use crate::printer::{BOLD, DIM, GREEN};
 use crate::views::pausing::{PausedView, StopView, StoppedTask};
 
-/// How many tasks that are still stopped are named.
+/// The number of stopped tasks that the output names.
 const NAMED: i64 = 3;
 
 /// Resume the project, or tasks that were stopped.
@@ -87,8 +87,8 @@ fn resume_project(context: &Context, client: &Client) -> ExitResult {
     Ok(exit::OK)
 }
 
-/// Ends a pause that was made by stopping: whoever starts a runner wants the work to go on. Says what was lifted. A run starts runners
-/// too, and only people end a pause.
+/// Ends a pause that was made by stopping: a new runner means that the work continues. Returns the pause that ended.
+/// Does nothing inside of a run, because only a person ends a pause.
 pub(crate) fn lift(context: &Context) -> Result<Option<Pausing>, Failure> {
     let client = context.client()?;
     let pause = client.load(&Default::default())?.tables.backlog.pause;

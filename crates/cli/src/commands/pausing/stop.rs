@@ -44,7 +44,7 @@ pub(crate) struct Stop {
     timeout: Option<Dur>,
 }
 
-/// What was asked for: the pause of the project, or the tasks that are stopped; and the runs that end.
+/// The result of the request: the pause of the project or the stopped tasks, and the runs that end.
 struct Asked {
     pause: Option<Pausing>,
     tasks: Vec<(TaskId, Stopped)>,
@@ -57,7 +57,7 @@ impl Stop {
         let client = context.client()?;
         let mut reader = client.reader()?;
         let ids = find::task_ids(&mut reader, self.tasks.iter().map(String::as_str))?;
-        // A run that has ended by itself is recorded as it ended: it was not stopped.
+        // Record runs that have ended by themselves first, so that they do not count as stopped.
         record_ended(context, client.project(), &mut reader)?;
         let by = user();
         let request = match ids.is_empty() {
@@ -74,7 +74,7 @@ impl Stop {
     }
 }
 
-/// Stops all sessions because their runner was interrupted, waits for their end, and says what became of them.
+/// Stops all sessions because the runner was interrupted, waits for their end, and returns a line about each.
 pub(crate) fn stop_all(context: &Context, signals: &Signals) -> Result<Vec<String>, Failure> {
     let client = context.client()?;
     record_ended(context, client.project(), &mut client.reader()?)?;
@@ -92,7 +92,7 @@ fn ask(client: &Client, request: PauseRequest) -> Result<Asked, Failure> {
     })
 }
 
-/// What became of a run that was to be stopped.
+/// The state of a run after the request to stop it.
 fn outcome(run: &Run) -> &'static str {
     match &run.ended {
         None => "stopping",
@@ -106,7 +106,7 @@ struct Described {
     tasks: Vec<(Task, &'static str)>,
 }
 
-/// The runs and tasks as they are now, and what is said of them.
+/// The current runs and tasks, and the lines about them.
 fn described(client: &Client, asked: &Asked) -> Result<(Described, Vec<String>), Failure> {
     let mut reader = client.reader()?;
     let mut runs = Vec::new();

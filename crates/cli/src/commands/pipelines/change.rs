@@ -1,4 +1,4 @@
-//! What people and phases do with a pipeline under way.
+//! Commands of people and phases on a started pipeline.
 
 use banksman_core::Pipeline;
 use banksman_core::pipeline::MESSAGE_LIMIT;
@@ -84,8 +84,8 @@ pub(super) struct Delete {
     force: bool,
 }
 
-/// The pipeline that is meant: the one that is named, or the one that this command is part of.
-fn meant(name: Option<String>) -> Result<String, Failure> {
+/// The named pipeline, or the one that this command is part of.
+fn name_or_own(name: Option<String>) -> Result<String, Failure> {
     name.or_else(own).ok_or_else(|| {
         Failure::usage("no pipeline is named, and this is not part of one")
             .hint("name one with --pipeline, for example --pipeline p-7k2m9q; banksman pipelines list shows them")
@@ -96,7 +96,7 @@ impl Set {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let vars = start::variables(&self.vars)?;
         let client = context.client()?;
-        let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
+        let id = find_pipeline(&mut client.reader()?, &name_or_own(self.pipeline)?)?.id;
         let names: Vec<String> = vars.keys().map(ToString::to_string).collect();
         let request = PipelineRequest::Set { id: id.clone(), vars, by: speaker(&id)? };
         let pipeline = stepped(&id, client.request(request)?)?;
@@ -111,7 +111,7 @@ impl Checkpoint {
             return Err(Failure::usage(format!("a message has between 1 and {MESSAGE_LIMIT} bytes")));
         }
         let client = context.client()?;
-        let id = find_pipeline(&mut client.reader()?, &meant(self.pipeline)?)?.id;
+        let id = find_pipeline(&mut client.reader()?, &name_or_own(self.pipeline)?)?.id;
         let message = self.message.trim().into();
         let pipeline = stepped(&id, client.request(PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
         let view = CheckpointSet { pipeline: &id, phase: pipeline.phase(), message: self.message.trim() };
@@ -152,7 +152,7 @@ impl Delete {
     }
 }
 
-/// The ids of the pipelines that these names mean.
+/// The ids of the pipelines with these names.
 fn ids(context: &Context, names: &[String]) -> Result<Vec<String>, Failure> {
     let mut reader = context.reader()?;
     names.iter().map(|name| Ok(find_pipeline(&mut reader, name)?.id.to_string())).collect()

@@ -1,4 +1,4 @@
-//! Pipelines: one go through the phases that a runbook spells out.
+//! Pipelines: one pass through the phases of a runbook.
 
 mod change;
 mod start;
@@ -41,7 +41,7 @@ subcommands! {
     }
 }
 
-/// Says so if nobody is there to go on with it.
+/// Prints a note if no runner is running.
 fn note_runner(context: &Context, client: &Client, reader: &mut Reader) -> Result<(), Failure> {
     if let Some(note) = super::tasks::runner_note(client, reader)?.filter(|_| !context.printer.json) {
         context.printer.note(&format!("{DIM}{note}{DIM:#}"));
@@ -49,12 +49,12 @@ fn note_runner(context: &Context, client: &Client, reader: &mut Reader) -> Resul
     Ok(())
 }
 
-/// The pipeline that a name means, as it stands now.
+/// The pipeline with this name, in its current state.
 fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
     let ids = find::tasks_named(reader, name)?;
     let keys = ids.iter().flat_map(|id| [Key::Task(id.clone()), Key::Pipeline(id.clone())]).collect();
     let mut backlog = reader.view().load(&keys)?.tables.backlog;
-    // The id of a phase means its pipeline; what is neither cannot be meant.
+    // The id of a phase means its pipeline; other tasks are no candidates.
     let host = |id: &TaskId| match backlog.pipelines.contains_key(id) {
         true => Some(id.clone()),
         false => backlog.tasks.get(id)?.spec.parent.clone().filter(|parent| backlog.pipelines.contains_key(parent)),
@@ -66,12 +66,12 @@ fn find_pipeline(reader: &mut Reader, name: &str) -> Result<Pipeline, Failure> {
     }
 }
 
-/// The pipeline that this command is part of.
+/// The id of the pipeline that this command is part of.
 fn own() -> Option<String> {
     variable(banksman_core::task::PIPELINE_ENV)
 }
 
-/// The run that speaks, if this command is part of one that is a phase of this pipeline.
+/// The calling run, if this command is part of a phase of this pipeline.
 fn speaker(id: &TaskId) -> Result<Option<(TaskId, Epoch)>, Failure> {
     if own().as_deref() != Some(id.as_str()) {
         return Ok(None);
@@ -85,7 +85,7 @@ fn no_pipeline(name: &str) -> Failure {
         .hint("banksman pipelines list shows all pipelines")
 }
 
-/// The pipeline after a step, or why it was not made.
+/// The pipeline after a step, or the failure.
 fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failure> {
     match outcome {
         PipelineOutcome::Stepped(Outcome::Refused(refusal), pipeline) => Err(refused(&refusal, &pipeline)),
@@ -109,7 +109,7 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
         Refusal::NotFailed => Failure::new(exit::USAGE, "PIPELINE_NOT_FAILED", format!("{id} is {word}, and has not failed")),
         Refusal::NotRecoverable => {
             let message = format!("{id} has failed for good, and cannot be tried again");
-            let again = format!("start a new one: {}", why::anew(pipeline));
+            let again = format!("start a new one: {}", why::restart(pipeline));
             Failure::new(exit::NOT_PERMITTED, "NOT_RECOVERABLE", message).hint(again)
         }
         Refusal::Over => {

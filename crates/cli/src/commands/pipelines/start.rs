@@ -50,9 +50,9 @@ pub(super) struct Start {
     place: TaskArgs,
 }
 
-/// A pipeline that somebody wants, however that was said.
+/// The parameters of a start; `pipelines start` and `runbooks apply` make one.
 pub(crate) struct StartRequest {
-    /// Its name; without one it is the only one of its runbook.
+    /// Without a name, the only pipeline of the runbook.
     pub(crate) pipeline: Option<Name>,
     pub(crate) runbook: Option<String>,
     pub(crate) vars: Vec<String>,
@@ -97,7 +97,7 @@ impl StartRequest {
     }
 }
 
-/// Variables from the command line: `NAME=TEXT` or `NAME:=JSON`, each once.
+/// Variables from the command line, `NAME=TEXT` or `NAME:=JSON`, each at most once.
 pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
     let variable = |word: &String| -> Result<(Box<str>, Value), Failure> {
         let (name, value) = word
@@ -122,23 +122,23 @@ pub(crate) fn variables(words: &[String]) -> Result<Vars, Failure> {
     Ok(vars)
 }
 
-/// The pipeline of this name, in the one runbook that has it.
+/// The pipeline with this name, in the only runbook that has it.
 fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) -> Result<(Runbook, PipelineDef), Failure> {
     let mut wrong = None;
     let books = match runbook {
         Some(runbook) => vec![load_runbook(client.project(), runbook)?],
-        // What is wrong with another one matters only if this is not found.
+        // An invalid runbook matters only if the pipeline is not found in the others.
         None => {
             let loaded = load_all(client.project())?.into_iter().map(|(_, runbook)| runbook);
             loaded.filter_map(|runbook| runbook.map_err(|error| wrong = Some(error)).ok()).collect()
         }
     };
     let names: Vec<String> = books.iter().flat_map(|book| book.pipelines.keys()).map(ToString::to_string).collect();
-    let is_meant = |candidate: &Name| name.is_none_or(|name| name == candidate);
+    let matches_name = |candidate: &Name| name.is_none_or(|name| name == candidate);
     let mut found: Vec<(Runbook, Name)> = Vec::new();
     for book in books {
-        let meant: Vec<Name> = book.pipelines.keys().filter(|candidate| is_meant(candidate)).cloned().collect();
-        found.extend(meant.into_iter().map(|name| (book.clone(), name)));
+        let matching: Vec<Name> = book.pipelines.keys().filter(|candidate| matches_name(candidate)).cloned().collect();
+        found.extend(matching.into_iter().map(|name| (book.clone(), name)));
     }
     match (found.len(), name) {
         (0, name) => Err(wrong.map_or_else(|| no_definition(name, &names), Into::into)),
@@ -183,7 +183,7 @@ pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
     Failure::new(exit::USAGE, "VARIABLES", error.to_string()).detail("pipeline", &pipeline).hint(hint)
 }
 
-/// Defines what a runbook says of locks, semaphores and queues that are not there.
+/// Defines the locks, semaphores and queues of a runbook that do not exist yet.
 fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
     let keys = book.locks.keys().cloned().map(Key::Lock);
     let keys = keys.chain(book.semaphores.keys().cloned().map(Key::Semaphore)).chain([Key::Queues]).collect();
@@ -195,7 +195,7 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
         client.call(Request::plain(Command::Semaphore(name.clone(), semaphore::Input::Define(terms.config()))))?;
     }
     let missing = book.queues.iter().filter(|(name, _)| !rows.queues.queues.contains_key(*name));
-    // One that is the dead-letter queue of another must be there before.
+    // Dead-letter queues must exist before the queues that refer to them.
     let (targets, others): (Vec<_>, Vec<_>) =
         missing.partition(|(name, _)| book.queues.values().any(|terms| terms.dead_letter.as_ref() == Some(*name)));
     for (name, terms) in targets.into_iter().chain(others) {
@@ -205,7 +205,7 @@ fn define_missing(client: &Client, book: &Runbook) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says so if a phase would wait for slots that are not there. Half of the work would be done by then.
+/// Fails if a phase would wait for missing slots: the phases before it would be done by then.
 fn check_slots(client: &Client, plan: &Plan) -> Result<(), Failure> {
     let lacks = lacks(plan, &client.load(&slot_keys(plan).collect())?.coordination);
     let Some(first) = lacks.first() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Pipelines for people and for programs.
+//! The output of `pipelines list` and `pipelines show`.
 
 use std::collections::BTreeMap;
 
@@ -73,13 +73,13 @@ impl List {
     }
 }
 
-/// The tasks that are at the phases of pipelines.
+/// The tasks of the current phases of pipelines.
 pub(crate) fn tasks_at(reader: &mut Reader, found: &[Hosted]) -> Result<BTreeMap<TaskId, Task>, Failure> {
     let keys = found.iter().filter_map(|hosted| hosted.pipeline.task()).cloned().map(Key::Task).collect();
     Ok(reader.view().load(&keys)?.tables.backlog.tasks)
 }
 
-/// A line of that list.
+/// A row of the list.
 pub(crate) fn row(hosted: &Hosted, tasks: &BTreeMap<TaskId, Task>, at: Stamp) -> Vec<String> {
     let Hosted { task, pipeline } = hosted;
     let place = |phase: &Name| {
@@ -99,10 +99,10 @@ pub(crate) fn row(hosted: &Hosted, tasks: &BTreeMap<TaskId, Task>, at: Stamp) ->
     ]
 }
 
-/// How many checkpoints people are shown.
+/// The number of checkpoints on a page.
 const CHECKPOINTS: usize = 5;
 
-/// Whether it needs a person: a guard holds it up. What it depends on, and decisions, are told elsewhere.
+/// Whether a guard blocks the pipeline, so that it needs a person. Other output covers its dependencies and decisions.
 pub(crate) fn is_held_up(pipeline: &Pipeline) -> bool {
     matches!(&pipeline.state, State::Blocked { reason: Reason::Guard { .. }, .. })
 }
@@ -141,17 +141,10 @@ impl Show {
     }
 }
 
-/// The tasks of the phases of a pipeline, the oldest first.
+/// The tasks of the phases of a pipeline, oldest first.
 pub(crate) fn phases(reader: &mut Reader, pipeline: &TaskId) -> Result<Vec<Task>, Failure> {
     let filter = TaskFilter { parent: Some(pipeline.clone()), ..TaskFilter::default() };
-    let mut tasks = Vec::new();
-    let mut next = Some(Seq(0));
-    while let Some(after) = next {
-        let (page, more) = reader.view().tasks(&filter, after)?;
-        tasks.extend(page.into_iter().map(|listed| listed.task));
-        next = more;
-    }
-    Ok(tasks)
+    Ok(find::all_tasks(reader, &filter)?.into_iter().map(|listed| listed.task).collect())
 }
 
 fn of_phase(task: &Task, phase: &Name) -> bool {
@@ -186,7 +179,7 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
     let own: Vec<&Task> = children.iter().filter(|task| of_phase(task, &phase.name)).collect();
     let last = own.last();
     let is_current = pipeline.phase() == Some(&phase.name);
-    // Of the phase that it is in, or ended in, it knows more than any task.
+    // The pipeline's state is more exact than the task of its current or last phase.
     let mark = match (last.map(|task| task.status()), &pipeline.state) {
         (_, State::Blocked { .. }) if is_current => format!("{YELLOW}■{YELLOW:#}"),
         (_, State::Failed { .. }) if is_current => format!("{RED}✗{RED:#}"),
@@ -194,7 +187,7 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         _ if is_current => format!("{GREEN}▶{GREEN:#}"),
         (Some(Status::Completed), _) => format!("{GREEN}✓{GREEN:#}"),
         (Some(Status::Failed), _) => format!("{RED}✗{RED:#}"),
-        // What has no task leaves no other trace.
+        // A push leaves no task and no other trace.
         (None, _) if is_passed(phase, pipeline) => format!("{GREEN}✓{GREEN:#}"),
         (Some(_), _) => format!("{YELLOW}-{YELLOW:#}"),
         (None, _) => format!("{DIM}·{DIM:#}"),
@@ -210,29 +203,29 @@ fn phase_row(phase: &Phase, pipeline: &Pipeline, children: &[Task], at: Stamp) -
         last.map(|task| format!("{}{tries}", task.id)).unwrap_or_default(),
         last.map(|task| coloured(task.status())).unwrap_or_default(),
         took.unwrap_or_default(),
-        brief(telling(&does(phase, pipeline)), 60),
+        brief(without_preamble(&does(phase, pipeline)), 60),
     ]
 }
 
-/// Whether an item of this phase must be in its queue: the pipeline has gone past it.
+/// Whether the pipeline is past this push, so that its item must be in the queue.
 fn is_passed(phase: &Phase, pipeline: &Pipeline) -> bool {
     let place = |name: &Name| pipeline.plan.index(name);
     let is_behind = || pipeline.phase().and_then(place) > place(&phase.name);
     matches!(phase.action, Action::Push(_)) && (pipeline.state == State::Done || is_behind())
 }
 
-/// A script without what it begins with and says nothing: empty lines, comments and settings of the shell.
-fn telling(script: &str) -> &str {
-    let says_nothing =
+/// A script without leading empty lines, comments and shell settings.
+fn without_preamble(script: &str) -> &str {
+    let is_preamble =
         |line: &str| line.is_empty() || line.starts_with('#') || line.starts_with("set ") && !line.contains([';', '&', '|']);
     let mut rest = script;
-    while let Some((_, after)) = rest.split_once('\n').filter(|(line, _)| says_nothing(line.trim())) {
+    while let Some((_, after)) = rest.split_once('\n').filter(|(line, _)| is_preamble(line.trim())) {
         rest = after;
     }
     rest.trim_start()
 }
 
-/// What is done in a phase, in a few words.
+/// The action of a phase in a few words.
 fn does(phase: &Phase, pipeline: &Pipeline) -> String {
     let name = |text: &Text| text.get(&pipeline.context).unwrap_or_else(|| text.to_string().into());
     match &phase.action {

@@ -1,4 +1,4 @@
-//! What people do with many items: try the dead again, remove.
+//! Operations on many items: retry dead ones, remove them.
 
 use banksman_core::queue::{Input, Outcome, Part};
 use banksman_core::{ItemId, Name};
@@ -14,7 +14,7 @@ use crate::format;
 use crate::printer::{BOLD, GREEN};
 use crate::views::queues::{Purged, Requeued};
 
-/// How many items one transaction changes: each is a row and an event.
+/// The number of items that one transaction changes: each is a row and an event.
 const CHUNK: usize = 400;
 
 /// Retry dead items, with all their attempts. From a dead-letter queue they go back to where they died.

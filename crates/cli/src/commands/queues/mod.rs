@@ -1,4 +1,4 @@
-//! Queues: things that wait to be worked on.
+//! Queues: items that wait to be worked on.
 
 mod dead;
 mod push;
@@ -51,7 +51,7 @@ subcommands! {
 
 impl Queues {
     pub(crate) fn run(self, context: &Context) -> ExitResult {
-        self.verb.run(context).map_err(|failure| meant(context, failure))
+        self.verb.run(context).map_err(|failure| with_suggestion(context, failure))
     }
 }
 
@@ -61,8 +61,8 @@ fn no_queue(queue: &Name) -> Failure {
         .hint(format!("define it with: banksman queues define {}", format::last(queue)))
 }
 
-/// Where there is no such queue, but one with almost that name, it is named instead.
-fn meant(context: &Context, failure: Failure) -> Failure {
+/// Adds a similar name as the hint if a queue is not found.
+fn with_suggestion(context: &Context, failure: Failure) -> Failure {
     let name = failure.details.get("queue").and_then(Value::as_str);
     let Some(name) = name.filter(|_| failure.code == "QUEUE_NOT_FOUND") else { return failure };
     let Ok(rows) = context.reader().and_then(|mut reader| Ok(reader.view().load(&[Key::Queues].into())?)) else { return failure };
@@ -80,7 +80,7 @@ fn no_item(queue: &Name, item: ItemId) -> Failure {
         .hint(format!("banksman events --source queue:{queue} shows what became of it"))
 }
 
-/// The refusals that several verbs share.
+/// The refusals that several subcommands share.
 fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
     let name = || item.map_or_else(|| "it".to_owned(), |item| item.to_string());
     let failure = |exit, code, message| Failure::new(exit, code, message).detail("queue", queue).detail("item", &item);

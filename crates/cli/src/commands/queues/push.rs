@@ -1,4 +1,4 @@
-//! Putting items into a queue: one, or a stream of them.
+//! Pushes items to a queue: one, or a stream of them.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -18,16 +18,15 @@ use crate::format;
 use crate::printer::{BOLD, GREEN};
 use crate::views::queues::Pushed as PushedView;
 
-/// How many lines go into one transaction: each is a row and an event.
+/// The number of lines in one transaction: each is a row and an event.
 const CHUNK: usize = 500;
 
-/// How much is read at once: so much that what the standard library has in between stays empty, and tells nothing wrong.
+/// The size of a read: large enough that the buffer inside of `std::io::stdin` stays empty, which `is_quiet` cannot see.
 const BUFFER: usize = 64 * 1_024;
 
-/// The longest line: an item may be written with more spaces than are kept.
+/// The longest line: the input may have more spaces than the stored item.
 const LINE: u64 = 4 * DATA_LIMIT as u64;
 
-/// What to do with an item that is too large.
 const TOO_LARGE: &str = "put it into a file, and the path of the file into the item";
 
 /// Push an item to a queue, or one for each line of JSON on stdin.
@@ -55,7 +54,7 @@ pub(super) struct Push {
     dedupe: Option<DedupeKey>,
 }
 
-/// How many went in.
+/// The counters of a push.
 #[derive(Default)]
 struct Sum {
     pushed: usize,
@@ -106,7 +105,7 @@ impl Push {
                     return Err(stopped(failure, number, &sum));
                 }
             }
-            // What is there goes in before this waits for more.
+            // Push what there is before waiting for more.
             if chunk.len() >= CHUNK || is_quiet(&stdin) {
                 send(&client, &self.queue, std::mem::take(&mut chunk), &mut sum)?;
             }
@@ -137,14 +136,14 @@ impl Push {
     }
 }
 
-/// Whether the next line has to be waited for.
+/// Whether the next line is not available yet.
 fn is_quiet<R: Read>(input: &BufReader<R>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let stdin = std::io::stdin();
     input.buffer().is_empty() && matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&now)), Ok(0))
 }
 
-/// The next line, of a bearable length.
+/// The next line, of limited length.
 fn line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let mut bytes = Vec::new();
     let read = input.by_ref().take(LINE).read_until(b'\n', &mut bytes).map_err(|error| Failure::system("read stdin", error))?;
@@ -183,7 +182,7 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
     Ok(())
 }
 
-/// A line is wrong, and those before it are in.
+/// The failure for an invalid line; the lines before it were pushed.
 fn stopped(failure: Failure, line: usize, sum: &Sum) -> Failure {
     let hint = with_sum(sum, failure.hint.clone().unwrap_or_default());
     let failure = Failure { details: Default::default(), ..failure }
@@ -193,7 +192,7 @@ fn stopped(failure: Failure, line: usize, sum: &Sum) -> Failure {
     if hint.is_empty() { failure } else { failure.hint(hint) }
 }
 
-/// Advice, after what went in before, if anything did.
+/// A hint that begins with the number of pushed items, if there are any.
 fn with_sum(sum: &Sum, advice: String) -> String {
     let so_far = (sum.pushed > 0).then(|| format!("{} went in before", items(sum.pushed)));
     so_far.into_iter().chain(Some(advice).filter(|advice| !advice.is_empty())).collect::<Vec<_>>().join("; ")

@@ -1,4 +1,4 @@
-//! Working on items: taking them, and what becomes of them then.
+//! Work on items: take, extend, complete, fail.
 
 use std::os::fd::AsFd;
 
@@ -115,15 +115,15 @@ impl Take {
         let wait = self.wait.then(|| self.timeout.map_or(client.config().wait_timeout, |timeout| timeout.0));
         let signals = Signals::install()?;
         let mut reported = false;
-        let mut tell = |waiting: &Waiting| {
+        let mut on_wait = |waiting: &Waiting| {
             if !reported {
                 context.printer.note(&waiting_line(&self.queue, waiting));
             }
             reported = true;
         };
-        let mut ask = |wait| client.take(&self.queue, holder.clone(), wait, Some(signals.as_fd()), &mut tell);
+        let mut ask = |wait| client.take(&self.queue, holder.clone(), wait, Some(signals.as_fd()), &mut on_wait);
         let end = match ask(None)? {
-            // What has died elsewhere by time belongs here, though nobody has looked at it since.
+            // Items that died elsewhere by timeout belong to this dead-letter queue, but no call has moved them since.
             TakeEnd::Answered { outcome: Outcome::Empty { .. } | Outcome::Halted, .. } => {
                 client.settle_queue(&self.queue)?;
                 ask(wait)?
@@ -149,7 +149,7 @@ impl Take {
             }
             TakeEnd::Answered { outcome, .. } => Err(refusal(&self.queue, None, &outcome)),
             TakeEnd::TimedOut(waiting) => {
-                let why = if waiting.is_halted { "which is paused".to_owned() } else { what_is_there(&client, &self.queue)? };
+                let why = if waiting.is_halted { "which is paused".to_owned() } else { empty_reason(&client, &self.queue)? };
                 let message = format!("waited too long for an item of {}, {why}", self.queue);
                 let failure = Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
                     .detail("queue", &self.queue)
@@ -163,8 +163,8 @@ impl Take {
     }
 }
 
-/// Why there is nothing to take in a queue that is not paused.
-fn what_is_there(client: &Client, queue: &Name) -> Result<String, Failure> {
+/// The reason why there is no item to take in a queue that is not paused.
+fn empty_reason(client: &Client, queue: &Name) -> Result<String, Failure> {
     let mut reader = client.reader()?;
     let at = reader.view().load(&[Key::NamedQueue(queue.clone())].into())?.lease;
     let counts = reader.view().queue_counts(at)?.get(queue).copied().unwrap_or_default();
@@ -186,8 +186,8 @@ fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
     )
 }
 
-/// Nobody has learned of the take, so nobody could complete the item: it is given back. As with a holder that died, that was an
-/// attempt.
+/// Returns the item to the queue: the output failed, so no caller knows of the take and could complete it. Like the
+/// death of a holder, this uses up an attempt.
 fn unprinted(client: &Client, queue: &Name, item: &Item, error: &std::io::Error) -> Failure {
     let State::Processing(taken) = &item.state else { unreachable!("it was just taken") };
     let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };

@@ -1,4 +1,4 @@
-//! The terms of a queue, and whether items are taken from it.
+//! The terms of a queue, and whether it is paused.
 
 use banksman_core::Name;
 use banksman_core::queue::{ATTEMPTS_LIMIT, Config, Input, LENGTH_LIMIT, Outcome};

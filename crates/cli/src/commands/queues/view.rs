@@ -1,4 +1,4 @@
-//! Queues and items for people and for programs.
+//! The output of `queues list` and `queues show`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,10 +21,10 @@ use crate::views::Named;
 use crate::views::events::WithEvents;
 use crate::views::queues::{ItemView, QueuePage, QueueView, WorkerState, death};
 
-/// How many items of each kind `show` prints.
+/// The number of items of each kind that `show` prints.
 const SHOWN: u32 = 10;
 
-/// How many dead items of each queue `list --dead` prints.
+/// The number of dead items of each queue that `list --dead` prints.
 const DEAD: u32 = 1_000;
 
 /// List queues, with the number of items in each state.
@@ -48,19 +48,20 @@ pub(super) struct Show {
     item: Option<ItemId>,
 }
 
-/// What was read, as it stands at this moment.
-struct Seen {
+/// The state of the queues at one moment.
+struct QueueSnapshot {
     queues: Queues,
-    /// The tasks of the items that workers have.
+    /// The tasks of the items that workers hold.
     tasks: BTreeMap<ItemId, TaskId>,
-    /// The workers, each with its queue and how it stands.
+    /// The workers, each with its queue and its state.
     workers: Vec<(Name, Name, &'static str)>,
     at: Stamp,
 }
 
-impl Seen {
-    /// Reads, and looks at those who wait: what time or a death has done is seen before anybody carries it out.
-    fn load(reader: &mut Reader, host: &Host, keys: &BTreeSet<Key>) -> Result<Seen, Failure> {
+impl QueueSnapshot {
+    /// Reads the queues and probes the waiters: the effects of elapsed time and of dead processes are applied before
+    /// any process records them.
+    fn load(reader: &mut Reader, host: &Host, keys: &BTreeSet<Key>) -> Result<QueueSnapshot, Failure> {
         let snapshot = reader.view().load(keys)?;
         let processes = snapshot.queues.takers.values().map(|taker| &taker.standing.process);
         let is_gone = |process: &&ProcessId| matches!(host.probe(process), Liveness::Dead | Liveness::OtherBoot);
@@ -70,10 +71,10 @@ impl Seen {
         let tasks = jobs.map(|(task, taken)| (taken.item, task.clone())).collect();
         let worker = |worker: &Worker| (worker.definition.name.clone(), worker.definition.queue.clone(), worker.state());
         let workers = snapshot.automation.workers.workers.values().map(worker).collect();
-        Ok(Seen { queues: snapshot.tables.queues.as_of(&now), tasks, workers, at: now.stamp() })
+        Ok(QueueSnapshot { queues: snapshot.tables.queues.as_of(&now), tasks, workers, at: now.stamp() })
     }
 
-    /// The workers of a queue, and how they stand.
+    /// The workers of a queue with their states.
     fn workers(&self, queue: &Name) -> impl Iterator<Item = (&Name, &'static str)> {
         self.workers.iter().filter(move |(_, of, _)| of == queue).map(|(name, _, state)| (name, *state))
     }
@@ -91,7 +92,7 @@ impl List {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let project = context.project()?;
         let mut reader = project.reader()?;
-        let seen = Seen::load(&mut reader, project.host(), &[Key::Queues, Key::AllTakers].into())?;
+        let seen = QueueSnapshot::load(&mut reader, project.host(), &[Key::Queues, Key::AllTakers].into())?;
         if self.dead {
             return dead(context, &mut reader, project.host(), seen.queues.queues.keys());
         }
@@ -121,7 +122,7 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
     let part = |queue: &Name, part| Key::Part { queue: queue.clone(), part, limit: DEAD };
     let parts = |queue| [Part::Dead, Part::Moved, Part::Processing].map(|one| part(queue, one));
     let keys: BTreeSet<Key> = queues.flat_map(parts).chain([Key::Queues]).collect();
-    let seen = Seen::load(reader, host, &keys)?;
+    let seen = QueueSnapshot::load(reader, host, &keys)?;
     let is_dead = |item: &&Item| Part::Dead.has(item) || Part::Moved.has(item);
     let items: Vec<&Item> = seen.queues.items.values().filter(is_dead).collect();
     let views: Vec<_> = items.iter().map(|item| seen.item(item)).collect();
@@ -147,13 +148,13 @@ impl Show {
             Some(item) => drop(keys.insert(Key::Item(item))),
             None => {
                 let all = reader.view().load(&[Key::Queues].into())?.tables.queues.queues;
-                // What dies elsewhere may come here.
+                // Dead items of other queues may move to this one.
                 let from = all.values().filter(|queue| queue.config.dead_letter.as_ref() == Some(&self.queue));
                 keys.extend(from.map(|queue| part(&queue.name, Part::Processing)));
                 keys.extend([Part::Ready, Part::Backoff, Part::Processing, Part::Dead].map(|one| part(&self.queue, one)));
             }
         }
-        let seen = Seen::load(&mut reader, project.host(), &keys)?;
+        let seen = QueueSnapshot::load(&mut reader, project.host(), &keys)?;
         let queue = seen.queues.queues.get(&self.queue).ok_or_else(|| no_queue(&self.queue))?;
         let here = |item: &&Item| item.queue == self.queue;
         if let Some(id) = self.item {
@@ -164,7 +165,7 @@ impl Show {
         let recent = reader.view().recent("queue", self.queue.as_str(), 5)?;
         let waiters = seen.waiters(&self.queue);
         let mut items: Vec<&Item> = seen.queues.items.values().filter(here).collect();
-        items.sort_by_key(|item| turn(item));
+        items.sort_by_key(|item| sort_key(item));
         let view = QueuePage {
             queue: QueueView::new(queue, counts, waiters),
             items: items.iter().map(|item| seen.item(item)).collect(),
@@ -184,8 +185,8 @@ impl Show {
     }
 }
 
-/// What comes first where all items of a queue are listed: what is worked on, then what is taken next, then what has to wait.
-fn turn(item: &Item) -> (u8, i64) {
+/// The order of items in a list: items in progress, then those ready to be taken, then those that wait.
+fn sort_key(item: &Item) -> (u8, i64) {
     let due = item.due().map_or(0, |due| due.0);
     match item.state {
         State::Processing(_) => (0, due),
@@ -219,8 +220,8 @@ fn coloured(item: &Item) -> String {
     format!("{style}{}{style:#}", item.status())
 }
 
-/// What is to be known about how it stands, in a few words.
-fn detail(item: &Item, seen: &Seen) -> String {
+/// Details on the state of an item, in a few words.
+fn detail(item: &Item, seen: &QueueSnapshot) -> String {
     let at = seen.at;
     let soon = |due| format::span(due - at.lease);
     match &item.state {
@@ -239,12 +240,12 @@ fn detail(item: &Item, seen: &Seen) -> String {
     }
 }
 
-fn item_row(item: &Item, seen: &Seen) -> Vec<String> {
+fn item_row(item: &Item, seen: &QueueSnapshot) -> Vec<String> {
     let data = brief(&item.data.value().to_string(), 40);
     vec![item.id.to_string(), coloured(item), item.priority.to_string(), item.attempts.to_string(), data, detail(item, seen)]
 }
 
-fn item_page(item: &Item, seen: &Seen) -> String {
+fn item_page(item: &Item, seen: &QueueSnapshot) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} in {} is {}", item.id, item.queue, coloured(item));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
     field("data", format::one_line(&item.data.value().to_string()));

@@ -1,4 +1,4 @@
-//! Acquiring, with or without waiting, and what a waiter sees meanwhile.
+//! Acquires locks and slots, with or without waiting, and shows the progress of a wait.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -58,20 +58,20 @@ pub(crate) struct AcquireFlags {
     pub(crate) timeout: Option<Dur>,
 }
 
-/// What to acquire, beside the flags.
+/// The parameters of an acquisition beside the flags.
 pub(crate) struct Wanted {
     pub(crate) resource: Resource,
     pub(crate) actor: Actor,
     pub(crate) weight: u32,
     pub(crate) max_hold: Option<Span>,
-    /// Processes to bind it to, beside the one that the flags name.
+    /// The processes that the grant is bound to, beside the one of `--pid`.
     pub(crate) processes: Vec<ProcessId>,
-    /// Whether it needs heartbeats unless a time to live says otherwise.
+    /// Whether the grant needs heartbeats if no time to live is given.
     pub(crate) leased: bool,
     pub(crate) epoch: Option<Epoch>,
 }
 
-/// A grant, and how it came about.
+/// A grant, and the outcome that led to it.
 pub(crate) struct Won {
     pub(crate) grant: Grant,
     pub(crate) outcome: &'static str,
@@ -79,7 +79,7 @@ pub(crate) struct Won {
     pub(crate) at: Stamp,
 }
 
-/// `… acquire`: acquires and prints.
+/// Acquires, and prints the grant.
 pub(crate) fn acquire(
     context: &Context,
     kind: Kind,
@@ -101,7 +101,7 @@ pub(crate) fn acquire(
     Ok(exit::OK)
 }
 
-/// Nobody has learned of the grant, so nobody could release it: a new one is given back.
+/// Releases a new grant: the output failed, so no caller knows of the grant and could release it.
 fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::Error) -> Failure {
     let (name, holder, epoch) = (resource.name.clone(), won.grant.claim.holder.clone(), won.grant.epoch);
     let release = Command::release(resource.clone(), holder, epoch);
@@ -111,7 +111,7 @@ fn unprinted(client: &Client, resource: &Resource, won: &Won, error: &std::io::E
     Failure::system("print the grant", error).detail("name", &name).detail("released", &released).hint(format!("{name} {state}"))
 }
 
-/// Acquires, telling the user about the wait.
+/// Acquires, and shows the progress of the wait.
 pub(crate) fn win(
     context: &Context,
     client: &Client,
@@ -144,14 +144,14 @@ pub(crate) fn win(
             let runs = no_runner.suffix();
             line.show(&waiting_line(&resource, waiting, &runs, elapsed), runs);
         };
-        let patience = WaitOptions {
+        let options = WaitOptions {
             wait,
             cancel: signals.map(AsFd::as_fd),
             progress: Some(&mut progress),
             tick,
             ended_runs: Some(ended_runs),
         };
-        client.acquire_any(resource.clone(), ask, patience)
+        client.acquire_any(resource.clone(), ask, options)
     });
     line.clear();
     granted(&resource, acquisition?)
@@ -174,7 +174,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, runs: &str, elapsed: Dur
             Some(reserved) => format!("reserved for {}", reserved.holder),
             None => "free in a moment".to_owned(),
         },
-        // How long the holder has had it follows from the wait itself: the deadline is on another clock.
+        // The deadline is on the lease clock, so the line shows only since when the lock is held.
         [grant] => format!("held by {}", grant.claim.holder),
         grants => format!("held by {} holders", grants.len()),
     };
@@ -188,7 +188,7 @@ fn waiting_line(resource: &Resource, waiting: &Waiting, runs: &str, elapsed: Dur
     )
 }
 
-/// Sorts the answers into grants and failures.
+/// Turns an acquisition into a grant or a failure.
 pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<Won, Failure> {
     let name = &resource.name;
     let (outcome, at) = match acquisition {
@@ -258,7 +258,7 @@ fn holders(blocked: &Blocked) -> String {
     if names.is_empty() { "nobody".into() } else { names.join(", ") }
 }
 
-/// When the first of the grants that are in the way expires.
+/// The earliest expiry of the blocking grants.
 fn expiry(blocked: &Blocked) -> Option<Time> {
     blocked.holders.iter().filter_map(Grant::expires).min().map(Time)
 }
@@ -291,7 +291,7 @@ fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
     circle(&format!("waiting for {resource}"), cycle).detail("name", &resource.name)
 }
 
-/// A circle of waits.
+/// The failure for a circle of waits.
 pub(crate) fn circle(what: &str, cycle: &[Link]) -> Failure {
     let blockers = cycle.iter().cycle().skip(1);
     let links = cycle

@@ -1,4 +1,4 @@
-//! `… cleanup`: frees what is dead or stale.
+//! `… cleanup`: frees grants that are dead or stale.
 
 use banksman_adapters::host::Host;
 use banksman_core::event::{Kind, Resource};
@@ -16,14 +16,14 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::table;
 
-/// One grant that is over.
+/// A grant that is over, with its state.
 pub(crate) struct Stale {
     pub(crate) resource: Resource,
     pub(crate) grant: Grant,
     pub(crate) state: &'static str,
 }
 
-/// What was cleaned up.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Cleaned<'a> {
@@ -48,8 +48,8 @@ struct RemovedWait<'a> {
     reason: &'a str,
 }
 
-/// Looks for grants that are over and, unless it is a rehearsal, takes them away. Each one is decided again by the
-/// store, so that a holder who comes back in between keeps what it has.
+/// Finds grants that are over and releases them, unless this is a dry run. The store checks each one again, so a holder
+/// that comes back in between keeps its grant.
 pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> ExitResult {
     let client = context.client()?;
     let Grants { checked, stale, waits, .. } = stale_grants(&mut client.reader()?, client.host())?;
@@ -94,25 +94,25 @@ pub(crate) fn cleanup(context: &Context, kind: Kind, dry_run: bool) -> ExitResul
     context.printer.result(&view, human)
 }
 
-/// What a look at all grants has found.
+/// The result of checking all grants.
 pub(crate) struct Grants {
     pub(crate) checked: Checked,
-    /// Those that are over and that nobody has asked for since.
+    /// The grants that are over and that no later request has replaced.
     pub(crate) stale: Vec<Stale>,
-    /// The claims that wait for a process that is dead, or was not seen for too long.
+    /// The waiting claims whose process is dead, or was not seen for too long.
     pub(crate) waits: Vec<WorkClaim>,
-    /// The claims whose process was woken because it was their turn, and has not answered; with how long ago that was.
+    /// The claims whose process was woken and has not answered, with the time since then.
     pub(crate) unanswered: Vec<(WorkClaim, Span)>,
 }
 
-/// How many grants were looked at.
+/// The number of grants checked.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Checked {
     locks: Option<usize>,
     slots: Option<usize>,
-    /// Claims that wait.
+    /// The waiting claims.
     waits: Option<usize>,
-    /// Those whose processes cannot be seen from here, and that have no time limit.
+    /// The grants without a time limit whose processes cannot be probed from this machine.
     unseen: usize,
 }
 
@@ -152,7 +152,7 @@ impl Checked {
     }
 }
 
-/// Looks at every lock and every slot that is held.
+/// Checks every lock and every slot that is held, and every waiting claim.
 pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, Failure> {
     let snapshot = reader.view().snapshot()?;
     let at = snapshot.at();
@@ -178,7 +178,7 @@ pub(crate) fn stale_grants(reader: &mut Reader, host: &Host) -> Result<Grants, F
     Ok(Grants { checked, stale, waits, unanswered })
 }
 
-/// Whether the process of a claim that waits is dead, or was not seen for too long.
+/// Whether the process of a waiting claim is dead, or was not seen for too long.
 fn is_abandoned(claim: &WorkClaim, at: Stamp, host: &Host) -> bool {
     let Some(terms) = claim.waits() else { return false };
     let is_dead = matches!(host.probe(&terms.standing.process), Liveness::Dead | Liveness::OtherBoot);
@@ -186,7 +186,7 @@ fn is_abandoned(claim: &WorkClaim, at: Stamp, host: &Host) -> bool {
     claim.is_over(&Now { lease: at.lease, wall: at.wall, dead, ..Now::default() })
 }
 
-/// What a claim that waits is for.
+/// The purpose of a waiting claim.
 pub(crate) fn claim_words(claim: &WorkClaim) -> String {
     match &claim.task {
         Some(task) => format!("wait for task {task}"),
@@ -194,7 +194,7 @@ pub(crate) fn claim_words(claim: &WorkClaim) -> String {
     }
 }
 
-/// Removes a claim that waits if the store agrees that nobody does any more.
+/// Removes a waiting claim if the store agrees that it is abandoned. Returns whether the claim is gone.
 pub(crate) fn drop_wait(client: &Client, claim: &WorkClaim) -> Result<bool, Failure> {
     let probes =
         claim.waits().map(|terms| &terms.standing.process).map(|process| (process.clone(), client.host().probe(process)));
@@ -217,12 +217,12 @@ fn grants(coordination: &Coordination) -> impl Iterator<Item = (Resource, &Grant
     locks.chain(slots)
 }
 
-/// Takes a grant away if the store agrees that it is over.
+/// Releases a grant if the store agrees that it is over. Returns whether the grant is gone.
 pub(crate) fn reap(client: &Client, entry: &Stale) -> Result<bool, Failure> {
     let probes = entry.grant.watch().into_iter().map(|process| (client.host().probe(&process), process));
     let probes = probes.map(|(liveness, process)| (process, liveness)).collect();
     client.ask(Command::reap(entry.resource.clone()), probes)?;
-    // The dead are cleared away before the machine is asked, so its answer does not tell; the rows do.
+    // The store removes dead holders before the state machine steps, so the outcome does not say it; the rows do.
     let snapshot = client.reader()?.view().snapshot()?;
     Ok(!grants(&snapshot.coordination).any(|(resource, grant)| resource == entry.resource && grant.epoch == entry.grant.epoch))
 }

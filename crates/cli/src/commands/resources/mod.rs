@@ -1,4 +1,4 @@
-//! What locks and semaphores have in common on the command line.
+//! The common part of `locks` and `semaphores`.
 
 mod acquire;
 mod cleanup;
@@ -8,7 +8,7 @@ mod view;
 pub(crate) use acquire::{AcquireFlags, acquire, circle, granted};
 pub(crate) use cleanup::{Grants, claim_words, cleanup, drop_wait, reap, stale_grants};
 pub(crate) use run::run;
-pub(crate) use view::{holder_state, is_over, line_rows};
+pub(crate) use view::{holder_state, is_over, waiter_rows};
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ impl Dur {
         self.0.into()
     }
 
-    /// A span that must last: a lease of no length would be over before it begins.
+    /// A span greater than zero: an empty lease would be over before it begins.
     pub(crate) fn positive(self, flag: &str) -> Result<Span, Failure> {
         if self.0.is_zero() { Err(Failure::usage(format!("{flag} must be greater than zero"))) } else { Ok(self.span()) }
     }
 }
 
-/// Refuses names that belong to Banksman.
+/// Refuses names that are reserved for Banksman.
 pub(crate) fn own_name(kind: Kind, name: &Name) -> Result<Resource, Failure> {
     if name.is_reserved() {
         let message = format!("{name} is reserved: banksman itself acquires it");
@@ -101,7 +101,7 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
     }
 }
 
-/// Who uses force, for the record.
+/// The user who uses `--force`, for the event.
 pub(crate) fn forced(client: &banksman_runtime::Client) -> banksman_core::event::Forced {
     let user = banksman_adapters::user::User::current().name;
     let uname = rustix::system::uname();

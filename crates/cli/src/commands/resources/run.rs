@@ -1,4 +1,4 @@
-//! `… run NAME -- CMD`: holds something while a command runs.
+//! `… run NAME -- CMD`: holds a lock or slots while a command runs.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -22,13 +22,13 @@ use crate::failure::Failure;
 use crate::gate::{self, Gate};
 use crate::signals::{Arrived, Signals};
 
-/// How long a command that lost its lock has to end by itself.
+/// How long a command may take to end by itself after it has lost its lock.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How soon to try again when the store did not answer a heartbeat.
+/// The delay before a heartbeat is retried that the store did not answer.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Acquires, runs the command, keeps the grant alive, and gives it back on every way out.
+/// Acquires, runs the command, keeps the grant alive, and releases it on every way out.
 pub(crate) fn run(
     context: &Context,
     kind: Kind,
@@ -66,14 +66,14 @@ pub(crate) fn run(
         Ok(status) => held.finish(context, status),
         Err(failure) => {
             tree::end_descendants(GRACE);
-            // If it was the store that failed, this is the last attempt; if the lock was lost, there is nothing to release.
+            // If the store has failed, this is the last attempt; if the lock was lost, there is nothing to release.
             held.release().ok();
             Err(failure)
         }
     }
 }
 
-/// What is held while the command runs.
+/// The grant that is held while the command runs.
 struct Held<'a> {
     client: &'a Client,
     resource: Resource,
@@ -81,9 +81,9 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Lets the command start and waits for its end. Fails if the lock is lost meanwhile.
+    /// Starts the command and waits for its end. Fails if the lock is lost meanwhile.
     fn supervise(&self, gate: &mut Gate, variables: &[(&str, OsString)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
-        // So that descendants whose parents have died stay within reach.
+        // Descendants whose parents have died become children of this process, so that it can end them.
         set_child_subreaper(Some(getpid())).map_err(|error| Failure::system("keep hold of the command's children", error))?;
         let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
         gate.open(variables).map_err(|error| Failure::system("start the command", error))?;
@@ -95,7 +95,7 @@ impl Held<'_> {
             }
             wait(signals, next_beat);
             for arrived in signals.take() {
-                // What comes from the terminal has reached the command by itself: it is in the same process group.
+                // A signal from the terminal has reached the command directly: it is in the same process group.
                 if let Arrived::Sent(signal) = arrived {
                     forward(child, signal);
                 }
@@ -106,13 +106,13 @@ impl Held<'_> {
         }
     }
 
-    /// Shows a sign of life. Returns after how long to do so again.
+    /// Sends a heartbeat, and returns the delay before the next one.
     fn heartbeat(&self, beat: Duration) -> Result<Duration, Failure> {
         let (name, holder, epoch) = self.key();
         match self.client.ask(Command::heartbeat(self.resource.clone(), holder, epoch), Vec::new()) {
             Ok((outcome, _)) if outcome.extended().is_some() => Ok(beat),
             Ok((outcome, _)) => Err(refusal(&name, outcome)),
-            // A lease that ran out is revived as long as nobody took it, so there is no reason to give up.
+            // An expired lease is revived as long as no other holder has taken it, so there is no reason to give up.
             Err(_) => Ok(RETRY.min(beat)),
         }
     }
@@ -123,12 +123,12 @@ impl Held<'_> {
         if outcome.is_released() { Ok(()) } else { Err(refusal(&name, outcome)) }
     }
 
-    /// The command has ended by itself: gives the lock back and passes the status on.
+    /// Releases the lock after the command has ended by itself, and returns its status.
     fn finish(&self, context: &Context, status: ExitStatus) -> ExitResult {
         match self.release() {
             Ok(()) => {}
             Err(failure) if failure.exit == exit::FENCED => return Err(failure),
-            // This process is about to end, and that frees it too.
+            // The end of this process frees it, too.
             Err(failure) => context.printer.note(&format!("{} could not be released: {}", self.resource, failure.message)),
         }
         let signal = status.signal().map(|signal| 128 + signal);
@@ -140,7 +140,7 @@ impl Held<'_> {
         (self.resource.name.clone(), self.grant.claim.holder.clone(), self.grant.epoch)
     }
 
-    /// What the command finds in its environment.
+    /// The environment variables of the command.
     fn variables(&self, actor: &Actor, context: &Context) -> Result<Vec<(&'static str, OsString)>, Failure> {
         let (name, epoch) = match self.resource.kind {
             Kind::Lock => ("BANKSMAN_LOCK", "BANKSMAN_LOCK_EPOCH"),
@@ -166,7 +166,7 @@ fn refusal(name: &Name, outcome: Outcome) -> Failure {
     }
 }
 
-/// Reaps whatever has died. Returns the status of the command once it is among them.
+/// Reaps all dead children, and returns the status of the command if it is one of them.
 fn reap(child: Pid) -> Option<ExitStatus> {
     let mut ended = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -184,13 +184,13 @@ fn wait(signals: &Signals, due: Option<Instant>) {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(left.subsec_nanos()),
     });
-    // An interruption is a signal, and that is looked at next.
+    // A signal interrupts the poll; the caller reads it next.
     poll(&mut [PollFd::new(signals, PollFlags::IN)], timeout.as_ref()).ok();
 }
 
 fn forward(child: Pid, signal: i32) {
     if let Some(signal) = Signal::from_named_raw(signal) {
-        // It may have ended just now; its status is read in a moment.
+        // The command may have ended just now; its status is read next.
         kill_process(child, signal).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! Grants and lines as people and programs see them.
+//! Grants and waiters as text.
 
 use banksman_adapters::host::Host;
 use banksman_core::resource::grant::{Grant, Reason, Waiters};
@@ -7,7 +7,7 @@ use banksman_core::{Liveness, Now, Stamp};
 use crate::format;
 use crate::table;
 
-/// How a grant stands right now: a look at its processes included.
+/// The current state of a grant, with its processes probed.
 pub(crate) fn holder_state(grant: &Grant, at: Stamp, host: &Host) -> &'static str {
     let dead = grant.watch().into_iter().filter(|process| host.probe(process) == Liveness::Dead).collect();
     let now = Now { lease: at.lease, wall: at.wall, dead, ..Now::default() };
@@ -20,17 +20,17 @@ pub(crate) fn holder_state(grant: &Grant, at: Stamp, host: &Host) -> &'static st
     }
 }
 
-/// Whether a grant in this state is over, though its row is still there.
+/// Whether a grant in this state is over, although its row still exists.
 pub(crate) fn is_over(state: &str) -> bool {
     matches!(state, "dead" | "expired" | "lapsed")
 }
 
-/// The line as a table, or nothing if nobody waits.
-pub(crate) fn line_rows(line: &Waiters, at: Stamp, weights: bool) -> String {
-    if line.is_empty() {
+/// The waiters as a table; empty if there are none.
+pub(crate) fn waiter_rows(waiters: &Waiters, at: Stamp, weights: bool) -> String {
+    if waiters.is_empty() {
         return String::new();
     }
-    let rows = line.iter().enumerate().map(|(index, waiter)| {
+    let rows = waiters.iter().enumerate().map(|(index, waiter)| {
         let mut row = vec![format::ordinal(index + 1), waiter.claim.holder.to_string()];
         if weights {
             row.push(waiter.claim.weight.to_string());

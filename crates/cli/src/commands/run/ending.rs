@@ -1,4 +1,4 @@
-//! What is left when a runner has nothing to do any more: in groups, each with the command that helps.
+//! The tasks that remain when a runner is done: in groups, each with the command to continue with.
 
 use banksman_core::{Status, Task};
 use banksman_runtime::inspect::Leftovers;
@@ -8,15 +8,15 @@ use crate::format;
 use crate::printer::{BOLD, DIM, RED, YELLOW};
 use crate::terminal::Style;
 
-/// How many tasks of a group are named.
+/// The number of tasks that a group names.
 const NAMED: usize = 3;
 
-/// One line for each group that has a task.
+/// One line for each group that is not empty.
 pub(super) fn lines(left: &Leftovers) -> Vec<String> {
     let count = |status: Status| left.counts.by_status.get(&status).copied().unwrap_or_default();
     let mut lines = Vec::new();
     if let (number @ 1.., Some(first)) = (count(Status::Failed), left.failures.first()) {
-        // Only its pipeline says what becomes of a task with phases, or of a phase.
+        // A task with phases, or a phase, can only be retried through its pipeline.
         let pipeline =
             first.spec.parent.as_ref().filter(|_| first.spec.phase().is_some()).or(first.has_phases().then_some(&first.id));
         let next = match pipeline {

@@ -1,4 +1,4 @@
-//! Leaving: a runner that is interrupted leaves its sessions running, unless it is interrupted again.
+//! Leaving: an interrupted runner leaves its sessions running, unless it is interrupted again.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::output_queue::OutputQueue;
 use crate::printer::{BOLD, YELLOW};
 use crate::signals::{Arrived, Signals};
 
-/// How long this process may take to leave after it was asked to.
+/// How long this process may take to leave after a signal.
 const LEAVE_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long it waits for a second Ctrl-C.
+/// How long the runner waits for a second Ctrl-C.
 const AGAIN_WITHIN: Duration = Duration::from_secs(5);
 
-/// How many sessions are named.
+/// The number of sessions that the message names.
 const NAMED: usize = 5;
 
-/// Whether this process still ends by itself some time after a signal.
+/// Whether this process still exits by itself some time after a signal.
 pub(super) struct Exit(Arc<AtomicBool>);
 
-/// Ends this process some time after a signal has asked it to, whatever it is doing: its sessions live on, and the next runner
-/// finds them. The end of the wait for somebody who reads its last words is one such case.
+/// Ends this process some time after a signal, whatever it is doing: its sessions live on, and the next runner adopts
+/// them. For example, it may wait for a reader of its last output.
 pub(super) fn exit_after_signal(signals: BorrowedFd<'_>) -> std::io::Result<Exit> {
     let signals = signals.try_clone_to_owned()?;
     let is_due = Arc::new(AtomicBool::new(true));
@@ -49,7 +49,7 @@ pub(super) fn exit_after_signal(signals: BorrowedFd<'_>) -> std::io::Result<Exit
     Ok(exit)
 }
 
-/// Says what goes on without this runner, and stops it if the person interrupts again. Returns the last words.
+/// Reports the sessions that continue, and stops them if the user interrupts again. Returns the last line of output.
 pub(super) fn leave(
     context: &Context,
     client: &Client,
@@ -60,7 +60,7 @@ pub(super) fn leave(
     exit: &Exit,
 ) -> Result<String, Failure> {
     let titles = live(client, id)?;
-    let by_hand = context.printer.is_watched() && arrived.iter().any(|signal| matches!(signal, Arrived::Terminal));
+    let is_from_terminal = context.printer.is_watched() && arrived.iter().any(|signal| matches!(signal, Arrived::Terminal));
     if titles.is_empty() {
         return Ok(format!("runner {id} has left"));
     }
@@ -72,7 +72,7 @@ pub(super) fn leave(
             format!("{} sessions continue: {BOLD}{named}{BOLD:#}{more}. Stop them: banksman stop.", all.len())
         }
     };
-    if !by_hand {
+    if !is_from_terminal {
         return Ok(format!("runner {id} has left. {continues}"));
     }
     let them = if titles.len() == 1 { "it" } else { "them" };
@@ -80,7 +80,7 @@ pub(super) fn leave(
     if !arrives_again(signals) {
         return Ok(format!("runner {id} has left"));
     }
-    // From here on this process has more to do than to leave.
+    // From here on this process may take longer than the timeout.
     exit.0.store(false, Ordering::Relaxed);
     signals.take();
     output.note(format!(
@@ -93,21 +93,21 @@ pub(super) fn leave(
     Ok(format!("runner {id} has left"))
 }
 
-/// Whether another signal arrives while the person may be about to press Ctrl-C again.
+/// Whether another signal arrives within the time for a second Ctrl-C.
 fn arrives_again(signals: &Signals) -> bool {
     let until = Instant::now() + AGAIN_WITHIN;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
         match poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&timeout)) {
-            // The signal itself interrupts the wait for it.
+            // The signal itself interrupts the poll.
             Err(Errno::INTR) => {}
             arrived => return arrived == Ok(1),
         }
     }
 }
 
-/// The titles of the live sessions that the runner leaves behind.
+/// The titles of the live sessions of this runner.
 fn live(client: &Client, id: &RunnerId) -> Result<Vec<String>, Failure> {
     let rows = client.load(&[Key::Live].into())?.tables.backlog;
     let mut own: Vec<&Run> = rows.runs.values().filter(|run| run.is_live() && run.owner == *id).collect();

@@ -1,4 +1,4 @@
-//! The last line of a terminal in which a runner works: how things stand, rewritten whenever that changes.
+//! The status line at the bottom of the terminal of a runner, rewritten when the project changes.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -14,20 +14,20 @@ use crate::failure::Failure;
 use crate::output_queue::{OutputQueue, StatusLine};
 use crate::printer::{DIM, GREEN, RED, YELLOW};
 
-/// How often it is made anew at most.
+/// The shortest time between two updates.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// How many tasks that run are named.
+/// The number of running tasks that the line names.
 const NAMED: usize = 3;
 
-/// The line, until it is dropped.
+/// The status line, until it is dropped.
 pub(super) struct LiveLine {
     cancel: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl LiveLine {
-    /// Starts to keep the line up to date. Without it everything else goes on.
+    /// Starts to keep the line up to date. If that fails, the runner works without it.
     pub(super) fn start(project: &Project, output: &OutputQueue) -> Option<LiveLine> {
         let (cancel, cancelled) = UnixStream::pair().ok()?;
         let mut reader = project.reader().ok()?;
@@ -62,7 +62,8 @@ fn keep(reader: &mut Reader, mut follower: Follower, cancelled: &UnixStream, lin
     }
 }
 
-/// `5 of 12 done · 2 running · 3 pending · 1 failed · 1 needs you · now: Build, Login`. What does not fit is cut: the titles first.
+/// `5 of 12 done · 2 running · 3 pending · 1 failed · 1 needs you · now: Build, Login`. The terminal truncates it: the
+/// titles first.
 fn summary(reader: &mut Reader) -> Result<String, Failure> {
     let counts = reader.view().counts()?.by_status;
     let rows = reader.view().load(&[Key::Live, Key::OpenDecisions].into())?.tables.backlog;

@@ -61,7 +61,7 @@ pub(crate) struct Run {
     is_for_others: bool,
 }
 
-/// What came of a runner that has ended because nothing is left to do.
+/// The JSON output of a runner that has ended because nothing is left to do.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finished<'a> {
@@ -74,7 +74,7 @@ struct Finished<'a> {
     blocked: Vec<&'a TaskId>,
 }
 
-/// The runs that were looked after where nothing may be started.
+/// The JSON output of a runner that may not start anything.
 #[derive(Serialize)]
 struct Adopted<'a> {
     runner: Option<RunnerId>,
@@ -82,12 +82,12 @@ struct Adopted<'a> {
 }
 
 impl Run {
-    /// A runner that ends when nothing is left to do, and leaves it to another command to print what came of it.
+    /// A runner that ends when nothing is left to do; another command prints the result.
     pub(crate) fn for_others(max_runs: Option<u32>) -> Run {
         Run { max_runs, sections: Vec::new(), until_idle: true, top: false, is_for_others: true }
     }
 
-    /// The sections that it works in. The connection that they are looked up with is not kept: it may be one of few.
+    /// The sections to work in. The connection for the lookup is not kept: the server may have few.
     fn section_ids(&self, client: &Client) -> Result<Vec<SectionId>, Failure> {
         if self.sections.is_empty() {
             return Ok(Vec::new());
@@ -101,7 +101,7 @@ impl Run {
             return top::show(context, Some(self.as_command(context)?));
         }
         let mut signals = Signals::install()?;
-        let client = context.client_of_nobody()?;
+        let client = context.runner_client()?;
         let sections = self.section_ids(&client)?;
         let files = context.sessions(client.project());
         let options = RunOptions { max_runs: self.max_runs, sections, until_idle: self.until_idle, report: Some(report_of) };
@@ -111,7 +111,7 @@ impl Run {
         };
         let id = runner.id().clone();
         sweep_workspaces(&client);
-        // Whoever reads the output, or does not, holds no task up; and a signal ends this process in any case.
+        // Output never blocks the work, whether it is read or not; and a signal ends this process in any case.
         let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
         let exit = interrupt::exit_after_signal(signals.as_fd()).map_err(|error| Failure::system("start a thread", error))?;
         let settings = client.config().limits();
@@ -123,7 +123,7 @@ impl Run {
         if let Some(lifted) = pausing::lift(context)? {
             output.note(format!("{GREEN}resumed{GREEN:#}: {}", pausing::because(&lifted)));
         }
-        // A person sees when something happened, and below it how things stand.
+        // In a terminal, lines have a time, and a status line stays below them.
         let is_watched = context.printer.is_watched();
         let live = if is_watched { LiveLine::start(client.project(), &output) } else { None };
         let mut trouble = Trouble::default();
@@ -137,7 +137,7 @@ impl Run {
         let is_interrupted = !arrived.is_empty();
         if !self.until_idle || is_interrupted {
             let left = interrupt::leave(context, &client, &id, &output, &mut signals, &arrived, &exit)?;
-            // Whoever waits for the end of the work must not take this for it.
+            // With --until-idle, an interruption must not look like the end of the work.
             if self.until_idle {
                 output.note(left);
                 output.finish();
@@ -180,12 +180,12 @@ impl Run {
     }
 }
 
-/// The time of day.
 fn now() -> String {
     format::local(Wall(banksman_adapters::host::wall_ms()))
 }
 
-/// The store is not trusted, so nothing of it is started. Sessions that live already are looked after until they end.
+/// Runs without starting anything, because the store is not trusted: recovers the sessions without a runner until they
+/// end.
 fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal: Error) -> ExitResult {
     let (_, live) = inspect::sessions(&mut client.reader()?, client.project())?;
     let is_left = |live: &LiveRun| {
@@ -205,11 +205,11 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
     std::thread::scope(|scope| {
         for run in left.clone() {
             let (files, lines) = (context.sessions(client.project()), lines.clone());
-            // The receiver lives longer than the threads.
+            // The receiver outlives the threads.
             let note = move |text: String| drop(lines.send(text));
             scope.spawn(move || {
-                let mut tell = |report| line(report).into_iter().for_each(&note);
-                if let Err(error) = recover_run(client, files, run.clone(), cancel, Duration::MAX, &mut tell) {
+                let mut on_report = |report| line(report).into_iter().for_each(&note);
+                if let Err(error) = recover_run(client, files, run.clone(), cancel, Duration::MAX, &mut on_report) {
                     note(format!("{RED}run {run}{RED:#}: {error}"));
                 }
             });
@@ -229,7 +229,7 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
     }
 }
 
-/// The first pipelines that cannot go on without a person.
+/// The first pipelines that cannot continue without a person.
 fn blocked(left: &Leftovers) -> Vec<&Pipeline> {
     let is_blocked = |pipeline: &&Pipeline| match &pipeline.state {
         PipelineState::Blocked { reason, .. } => *reason != Blocked::Dependencies,
@@ -239,7 +239,7 @@ fn blocked(left: &Leftovers) -> Vec<&Pipeline> {
 }
 
 impl Run {
-    /// The same runner as a process of its own.
+    /// The same runner as a command line.
     fn as_command(&self, context: &Context) -> Result<Command, Failure> {
         let mut args = vec!["run".to_owned()];
         args.extend(self.max_runs.map(|runs| format!("--max-runs={runs}")));
@@ -262,14 +262,14 @@ impl Run {
     }
 }
 
-/// How often a runner removes workspaces that nobody needs any more.
+/// The interval at which a runner removes workspaces that are no longer needed.
 const SWEEP: Duration = Duration::from_secs(3_600);
 
-/// Removes workspaces that nobody needs any more, beside everything else. Where the thread is killed, the next sweep goes on.
+/// Removes workspaces that are no longer needed, in a thread. If the process is killed, the next sweep continues.
 fn sweep_workspaces(client: &Arc<Client>) {
     let client = Arc::clone(client);
     let sweep = move || loop {
-        // What cannot be removed is told by `doctor` and `workspaces prune`.
+        // `doctor` and `workspaces prune` report what cannot be removed.
         if let Ok(steps) = removals(&client) {
             prune(&client, steps, |_, _| {});
         }

@@ -1,4 +1,4 @@
-//! What a runner reports, in lines for people.
+//! The lines in which a runner reports events.
 
 use banksman_core::backlog::Run;
 use banksman_core::pipeline::State as PipelineState;
@@ -11,7 +11,7 @@ use crate::commands::{landing, pausing, tasks, why};
 use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 
-/// Why a run is being stopped.
+/// The reason for stopping a run.
 pub(crate) fn after(then: &After) -> String {
     match then {
         After::Cancel => "it is cancelled".into(),
@@ -22,12 +22,12 @@ pub(crate) fn after(then: &After) -> String {
     }
 }
 
-/// The last error of the store: it is reported once, and so is its end.
+/// The last error of the store, so that an error is reported once.
 #[derive(Default)]
 pub(super) struct Trouble(Option<String>);
 
 impl Trouble {
-    /// What of this people have not heard yet.
+    /// Drops a report that repeats the last error of the store.
     pub(super) fn filter(&mut self, report: RunnerReport) -> Vec<RunnerReport> {
         match report {
             RunnerReport::Trouble(error) => {
@@ -42,7 +42,7 @@ impl Trouble {
     }
 }
 
-/// What has happened, in a line for people.
+/// A report as a line; `None` if it is not shown.
 pub(super) fn line(report: RunnerReport) -> Option<String> {
     let titled = |title: &Title, id: &TaskId| format!("{BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}");
     let name = |work: &Work| titled(&work.task.spec.title, &work.task.id);
@@ -78,7 +78,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
                 _ => return None,
             }
         }
-        // That its pipeline is blocked is reported of the pipeline.
+        // A blocked pipeline is reported by an event of its own.
         RunnerReport::Event(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
         RunnerReport::Event(RunnerEvent::Short(error)) => {
             format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
@@ -155,7 +155,7 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
     Some(text)
 }
 
-/// What to trust before the agent of a run is begun, if it was not.
+/// The reason why an agent is not trusted, if the run ended because of that.
 fn untrusted(run: &Run) -> Option<&str> {
     let ended = run.ended.as_ref().filter(|ended| ended.setback == Some(RetryReason::Untrusted))?;
     ended.error.as_deref()

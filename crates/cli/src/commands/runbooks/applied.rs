@@ -1,4 +1,4 @@
-//! Which runbooks are applied, and whether their files have changed since.
+//! Whether runbooks are applied, and whether their files have changed since.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::printer::{DIM, GREEN, YELLOW};
 /// Whether a runbook is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Applied {
-    /// It has nothing to apply.
+    /// The runbook has nothing to apply.
     Nothing,
-    /// Nothing of it is applied.
+    /// Nothing of the runbook is applied.
     No,
-    /// All of it is applied, as the file has it.
+    /// Everything is applied as the file has it.
     Yes,
-    /// What is applied differs from the file.
+    /// The applied state differs from the file.
     Differs,
 }
 
 impl Applied {
-    /// The rows that this depends on.
+    /// The rows to compare with.
     pub(super) fn keys<'a>(runbooks: impl Iterator<Item = &'a Runbook>) -> BTreeSet<Key> {
         let shared = runbooks.flat_map(|runbook| {
             let locks = runbook.locks.keys().cloned().map(Key::Lock);
@@ -45,12 +45,12 @@ impl Applied {
             there.map(|there| *there.definition == *worker)
         });
         let routes = runbook.routes.iter().map(|route| routes.get(&route.id()).map(|there| *there.route == *route));
-        let as_said = |(name, terms): (&Name, &QueueTerms)| {
+        let is_equal = |(name, terms): (&Name, &QueueTerms)| {
             snapshot.queues.queues.get(name).map(|there| there.config == settings.queue(terms))
         };
-        let queues = runbook.queues.iter().map(as_said);
+        let queues = runbook.queues.iter().map(is_equal);
         let Coordination { locks, semaphores, .. } = &snapshot.coordination;
-        // A lock without terms of its own is as good as one that nobody has defined.
+        // A lock with default terms counts like an undefined one.
         let plain = lock::Config::default();
         let locks = runbook.locks.iter().filter_map(|(name, terms)| {
             let there = locks.get(name).map(|there| there.config).filter(|there| *there != plain);
@@ -86,7 +86,7 @@ impl Applied {
     }
 }
 
-/// The runbooks of which workers or routes are applied.
+/// The runbooks with applied workers or routes.
 pub(super) fn applied_runbooks(snapshot: &Snapshot) -> BTreeSet<Box<str>> {
     let workers = snapshot.automation.workers.workers.values().filter(|worker| !worker.removed);
     let routes = snapshot.automation.routes.routes.values().map(|applied| applied.route.runbook.clone());

@@ -1,4 +1,4 @@
-//! `runbooks apply` and `runbooks remove`: which workers and routes a project has.
+//! `runbooks apply` and `runbooks remove`: change the workers and routes of the project.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl Apply {
         };
         let mut applied = Vec::new();
         let mut left: Vec<&Runbook> = books.iter().collect();
-        // One that uses what another defines comes after it, whatever they are called.
+        // A runbook that uses definitions of another is applied after it, whatever their names are.
         while !left.is_empty() {
             let mut waiting = Vec::new();
             for book in &left {

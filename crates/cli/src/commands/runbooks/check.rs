@@ -1,4 +1,4 @@
-//! Whether runbooks make sense.
+//! `runbooks check`.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ impl Check {
         context.printer.result(&Named("runbooks", views), human)
     }
 
-    /// The files that were named. Only for a name, a project must be there.
+    /// Loads the named files. Only a name, not a path, needs a project.
     fn named(&self, context: &Context) -> Result<Vec<LoadedRunbook>, Failure> {
         let project: Option<Project> =
             if self.files.iter().all(|file| is_path(file)) { context.project().ok() } else { Some(context.project()?) };
@@ -56,7 +56,7 @@ impl Check {
     }
 }
 
-/// Everything that is wrong with any of them.
+/// One failure with all problems of all files.
 fn failure(loaded: Vec<LoadedRunbook>, count: usize, wrong: usize) -> Failure {
     let mut errors: Vec<RunbookError> = loaded.into_iter().filter_map(|(_, found)| found.err()).collect();
     if let [_] = errors.as_slice()

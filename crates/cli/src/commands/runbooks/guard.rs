@@ -1,4 +1,4 @@
-//! Guards in words.
+//! Guards as text.
 
 use banksman_core::guard::{Condition, FRESH_FOR, Guard, GuardAction, Predicate};
 

@@ -1,4 +1,4 @@
-//! Runbooks: files that say what is done, phase by phase.
+//! Runbooks: files that define pipelines, guards, queues, workers and routes.
 
 mod applied;
 mod apply;

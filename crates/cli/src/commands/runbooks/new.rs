@@ -1,4 +1,4 @@
-//! `runbooks new`: one to start from.
+//! `runbooks new`: writes a template.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};

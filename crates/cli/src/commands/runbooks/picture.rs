@@ -1,4 +1,4 @@
-//! A runbook as a picture: phases one below the other, with what lies between them.
+//! A runbook as a diagram: its phases from top to bottom, with the transitions between them.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::commands::tasks::brief;
 use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, YELLOW};
 
-/// How much of a command or a prompt is shown.
+/// The number of characters shown of a command or a prompt.
 const SHOWN: usize = 80;
 
 pub(super) fn runbook(runbook: &Runbook) -> String {
@@ -76,7 +76,7 @@ fn pipeline(def: &PipelineDef) -> String {
     let description = def.description.as_ref().map_or_else(String::new, |text| format!("  {text}"));
     let mut text = format!("{DIM}PIPELINE{DIM:#} {BOLD}{}{BOLD:#}({vars}){description}", plan.name);
     for (index, phase) in plan.phases.iter().enumerate() {
-        // What is not reached from above stands by itself.
+        // A blank line separates a phase that the one above does not lead to.
         if index > 0 && !leads_below(plan, index - 1) {
             text.push('\n');
         }
@@ -146,7 +146,7 @@ fn often(times: u32) -> String {
     }
 }
 
-/// What is done in a phase, in a line.
+/// The action of a phase in one line.
 pub(crate) fn action(action: &Action) -> String {
     match action {
         Action::Do(what) => run_command(what),
@@ -160,17 +160,17 @@ pub(crate) fn action(action: &Action) -> String {
 
 fn run_command(run_command: &RunCommand) -> String {
     match run_command {
-        RunCommand::Run(script) => brief(&telling(script), SHOWN),
+        RunCommand::Run(script) => brief(&without_comments(script), SHOWN),
         RunCommand::Argv(argv) => brief(&argv.join(" "), SHOWN),
         RunCommand::Agent { name, prompt, .. } => format!("agent {name}: {}", brief(prompt, SHOWN)),
         RunCommand::Merge(Merge { branch, into, how }) => format!("merge {branch} into {into} ({})", how.as_str()),
     }
 }
 
-/// A script without the lines that say nothing about it.
-fn telling(script: &str) -> String {
-    let tells = |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -");
-    script.lines().map(str::trim).filter(tells).collect::<Vec<_>>().join("\n")
+/// A script without blank lines, comments and `set` lines.
+fn without_comments(script: &str) -> String {
+    let is_command = |line: &&str| !line.is_empty() && !line.starts_with('#') && !line.starts_with("set -");
+    script.lines().map(str::trim).filter(is_command).collect::<Vec<_>>().join("\n")
 }
 
 fn push(push: &Push) -> String {
@@ -178,7 +178,7 @@ fn push(push: &Push) -> String {
     format!("push to {}{vars}", push.queue)
 }
 
-/// What becomes of an item.
+/// The action of a worker on an item.
 pub(crate) fn job(job: &Job) -> String {
     match job {
         Job::Pipeline(plan) => format!("pipeline {}", plan.name),
@@ -189,7 +189,7 @@ pub(crate) fn job(job: &Job) -> String {
     }
 }
 
-/// What an event leads to.
+/// The action of a route.
 pub(crate) fn then(then: &Then) -> String {
     match then {
         Then::Start(plan) => format!("start {}", plan.name),

@@ -1,4 +1,4 @@
-//! Runbooks for people and for programs.
+//! The output of `runbooks list` and `runbooks show`.
 
 use banksman_runbook::Runbook;
 use banksman_runtime::{RunbookError, load_all, load_runbook};

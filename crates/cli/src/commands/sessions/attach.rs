@@ -19,15 +19,15 @@ use crate::printer::DIM;
 use crate::signals::Signals;
 
 /// How long a keeper may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ctrl-].
 const DETACH: u8 = 0x1d;
 
-/// Ctrl-C, which also detaches one who only watches.
+/// Ctrl-C also detaches a client that only watches.
 const INTERRUPT: u8 = 0x03;
 
-/// What a program may have changed: the other screen, a hidden cursor, colours, marked pastes, the mouse.
+/// Undoes what a program may have changed: alternate screen, hidden cursor, colours, bracketed paste, mouse reporting.
 const RESTORE: &str = "\x1b[?1049l\x1b[?25h\x1b[0m\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l";
 
 /// Attach to the terminal of a session: see its output, and type.
@@ -63,7 +63,7 @@ impl Attach {
             (false, false) => Typist::IfFree,
         };
         let record = context.sessions(&project).record(&run.id);
-        let attached = Talker::attach(&record, typist, size(), PATIENCE);
+        let attached = Talker::attach(&record, typist, size(), ANSWER_TIMEOUT);
         let (talker, is_typist) = attached.map_err(|error| talk_failure(error, &run.id))?;
         let how = match (is_typist, typist) {
             (true, _) => "Ctrl-] detaches",
@@ -105,7 +105,7 @@ impl View<'_> {
         let resized = resized().map_err(|error| Failure::system("take note of signals", error))?;
         let stdin = std::io::stdin();
         let mut keys = has_keyboard.then(|| stdin.as_fd());
-        // What came together with the answer to the request is read already: nothing tells of it again.
+        // Output that came with the reply to the request is buffered already: the poll does not report it.
         if let Some(end) = self.show()? {
             return Ok(end);
         }
@@ -117,7 +117,7 @@ impl View<'_> {
                 PollFd::new(&self.talker, talker),
             ];
             fds.extend(keys.map(|keys| PollFd::from_borrowed_fd(keys, PollFlags::IN)));
-            // What interrupts it can be read.
+            // A signal interrupts the poll, and makes a descriptor readable.
             poll(&mut fds, None).ok();
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
@@ -143,7 +143,7 @@ impl View<'_> {
         }
     }
 
-    /// Shows what has arrived.
+    /// Prints the received output.
     fn show(&mut self) -> Result<Option<End>, Failure> {
         for heard in self.talker.heard() {
             match heard {
@@ -158,7 +158,7 @@ impl View<'_> {
         Ok(None)
     }
 
-    /// Passes on what was typed. Says whether to go on.
+    /// Sends the input to the session. Returns false to detach.
     fn type_in(&mut self, keys: &mut Option<BorrowedFd<'_>>) -> bool {
         let mut bytes = [0; 4096];
         let read = keys.map_or(Ok(0), |keys| rustix::io::read(keys, &mut bytes));
@@ -178,7 +178,7 @@ impl View<'_> {
     }
 }
 
-/// The terminal passes on every key as it is, until this is dropped.
+/// Raw mode of the terminal, until this is dropped.
 struct RawTerminal(Termios);
 
 impl RawTerminal {
@@ -207,7 +207,7 @@ fn size() -> (u16, u16) {
     tcgetwinsize(std::io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col))
 }
 
-/// Becomes readable when the window has another size.
+/// A stream that becomes readable when the window changes its size.
 fn resized() -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;

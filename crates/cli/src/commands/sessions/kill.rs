@@ -42,7 +42,7 @@ impl Kill {
         let mut reader = client.reader()?;
         let run = find::run(&mut reader, &self.run)?;
         let wait = EndWait::new(&client, self.timeout);
-        // One that has ended by itself is recorded as it ended.
+        // A session that has ended by itself is recorded as it ended.
         if run.is_live() && matches!(context.sessions(client.project()).read_record(&run.id), Ok(Found::Ended(..))) {
             let files = context.sessions(client.project());
             recover_run(&client, files, run.id.clone(), signals.as_fd(), wait.left(), &mut |_| {})?;
@@ -50,7 +50,7 @@ impl Kill {
         let request = TaskRequest::Kill { id: run.task.clone(), run: run.id.clone(), error: "its session was killed".into() };
         let outcome = match client.request(request)? {
             TaskOutcome::Stepped(Outcome::Stopping, _) => "killed",
-            // Another run is at it by now, or none.
+            // The run has ended, perhaps with another run after it.
             TaskOutcome::Fenced | TaskOutcome::Unknown => "already_ended",
             reply => return Err(Failure::unexpected(&reply)),
         };

@@ -1,4 +1,4 @@
-//! The live process trees of runs.
+//! Sessions: the live process trees of runs.
 
 mod attach;
 mod kill;
@@ -29,7 +29,7 @@ use crate::views::Named;
 const COLUMNS: [&str; 10] =
     ["RUN??", "STATE~", "TASK~", "TRY>????", "RUNNER????", "KEEPER>?????", "CHILD>?????", "PROCESSES>???", "OUTPUT>?", "FOR>"];
 
-/// How many ended runs `--all` shows.
+/// The number of ended runs that `--all` shows.
 const ENDED: i64 = 20;
 
 subcommands! {
@@ -85,23 +85,23 @@ struct SendTo {
     message: super::send::Body,
 }
 
-/// A run with what is seen of its session.
-struct Seen {
+/// A run with the observed state of its session.
+struct Observed {
     run: Run,
     title: String,
-    /// Who looks after it, while it lives.
+    /// The live run with its runner, while it lives.
     live: Option<LiveRun>,
-    /// What its record tells, if it is on this machine.
+    /// The record, if the session is on this machine.
     found: Option<Found>,
-    /// What its keeper says, if it lives.
+    /// The keeper's answer, if the session lives.
     status: Option<Status>,
-    /// Why it says nothing, if it lives.
+    /// The reason why a live keeper does not answer.
     silence: Option<Silence>,
 }
 
-impl Seen {
-    fn live(live: LiveRun, files: &Files, host: &str) -> Seen {
-        // A keeper that ends just now does not answer; its record, or the run's row, tells the rest.
+impl Observed {
+    fn live(live: LiveRun, files: &Files, host: &str) -> Observed {
+        // A keeper that ends right now does not answer; its record, or the run's row, has the rest.
         let here = *live.run.host == *host;
         let found = here.then(|| files.read_record(&live.run.id).ok()).flatten();
         let (status, silence) = match &found {
@@ -112,12 +112,12 @@ impl Seen {
             },
             _ => (None, None),
         };
-        Seen { run: live.run.clone(), title: live.title.to_string(), live: Some(live), found, status, silence }
+        Observed { run: live.run.clone(), title: live.title.to_string(), live: Some(live), found, status, silence }
     }
 
-    fn ended(run: Run, task: Option<&Task>) -> Seen {
+    fn ended(run: Run, task: Option<&Task>) -> Observed {
         let title = task.map(|task| task.spec.title.to_string()).unwrap_or_default();
-        Seen { run, title, live: None, found: None, status: None, silence: None }
+        Observed { run, title, live: None, found: None, status: None, silence: None }
     }
 }
 
@@ -128,24 +128,24 @@ impl List {
         record_ended(context, &project, &mut reader)?;
         let (at, live) = inspect::sessions(&mut reader, &project)?;
         let files = Files::new(&project);
-        let mut seen: Vec<Seen> = live.into_iter().map(|live| Seen::live(live, &files, &project.host().id)).collect();
+        let mut observed: Vec<Observed> = live.into_iter().map(|live| Observed::live(live, &files, &project.host().id)).collect();
         if self.all {
             let ended = reader.view().last_runs(ENDED)?;
             let keys = ended.iter().map(|run| Key::Task(run.task.clone())).collect();
             let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
-            // Those that ended since the first look are in both.
-            let known: Vec<RunId> = seen.iter().map(|seen| seen.run.id.clone()).collect();
+            // Runs that ended between the two reads are in both.
+            let known: Vec<RunId> = observed.iter().map(|observed| observed.run.id.clone()).collect();
             let ended = ended.into_iter().filter(|run| !known.contains(&run.id));
-            seen.extend(ended.map(|run| Seen::ended(run.clone(), tasks.get(&run.task))));
+            observed.extend(ended.map(|run| Observed::ended(run.clone(), tasks.get(&run.task))));
         }
-        let human = if seen.is_empty() {
+        let human = if observed.is_empty() {
             let all = if self.all { "no run has been started yet" } else { "no session lives" };
             format!("{all}\n{DIM}next: banksman status{DIM:#}")
         } else {
-            let rows = seen.iter().map(|seen| view::row(seen, at)).collect();
+            let rows = observed.iter().map(|observed| view::row(observed, at)).collect();
             self.table.render(&COLUMNS, rows)?
         };
-        let data: Vec<_> = seen.iter().map(|seen| view::summary(seen, &project)).collect();
+        let data: Vec<_> = observed.iter().map(|observed| view::summary(observed, &project)).collect();
         context.printer.result(&Named("sessions", data), human)
     }
 }
@@ -157,16 +157,16 @@ impl Show {
         let run = find::run(&mut reader, &self.run)?;
         record_ended(context, &project, &mut reader)?;
         let (at, live) = inspect::sessions(&mut reader, &project)?;
-        let seen = match live.into_iter().find(|live| live.run.id == run.id) {
-            Some(live) => Seen::live(live, &Files::new(&project), &project.host().id),
+        let observed = match live.into_iter().find(|live| live.run.id == run.id) {
+            Some(live) => Observed::live(live, &Files::new(&project), &project.host().id),
             None => {
-                // It may have ended since it was found.
+                // The run may have ended since it was found.
                 let run = find::run(&mut reader, run.id.as_str())?;
                 let tasks = reader.view().load(&[Key::Task(run.task.clone())].into())?.tables.backlog.tasks;
-                Seen::ended(run.clone(), tasks.get(&run.task))
+                Observed::ended(run.clone(), tasks.get(&run.task))
             }
         };
-        context.printer.result(&view::details(&seen, &project), view::page(&seen, &project, at))
+        context.printer.result(&view::details(&observed, &project), view::page(&observed, &project, at))
     }
 }
 
@@ -185,7 +185,7 @@ impl Logs {
     }
 }
 
-/// Why a session cannot be talked to.
+/// The failure of a request to a keeper.
 pub(crate) fn talk_failure(error: TalkError, run: &RunId) -> Failure {
     let message = format!("run {run}: {error}");
     let failure = |exit, code| Failure::new(exit, code, message.clone()).detail("run", run);
@@ -207,7 +207,7 @@ pub(crate) fn talk_failure(error: TalkError, run: &RunId) -> Failure {
     }
 }
 
-/// Whether a run is, or was, on this machine.
+/// Whether the session of a run is, or was, on this machine.
 fn is_here(run: &Run, project: &Project) -> bool {
     run.host == project.host().id
 }

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::printer::BOLD;
 
 /// How long a keeper may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Wake up a session that seems to hang.
 ///
@@ -37,7 +37,7 @@ impl Nudge {
             return Err(Failure::elsewhere(&run));
         }
         let record = context.sessions(&project).record(&run.id);
-        keeper::nudge(&record, PATIENCE).map_err(|error| talk_failure(error, &run.id))?;
+        keeper::nudge(&record, ANSWER_TIMEOUT).map_err(|error| talk_failure(error, &run.id))?;
         context.printer.result(&Nudged { run: &run.id }, format!("nudged run {BOLD}{}{BOLD:#}", run.id))
     }
 }

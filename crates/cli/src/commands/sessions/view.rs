@@ -1,4 +1,4 @@
-//! Sessions as people and programs see them.
+//! The output of `sessions list` and `sessions show`.
 
 use std::fs;
 
@@ -7,27 +7,27 @@ use banksman_core::task::Need;
 use banksman_core::{Stamp, Wall};
 use banksman_runtime::{Project, Sessions as Files};
 
-use super::{Seen, is_here};
+use super::{Observed, is_here};
 use crate::commands::why;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::sessions::{HoldView, LogView, ProcessView, SessionPage, SessionView};
 use crate::views::{Text, Time};
 
-/// How long a command line is shown.
+/// The number of characters shown of a command line.
 const COMMAND: usize = 80;
 
-impl Seen {
-    /// How the session stands, in a word.
+impl Observed {
+    /// The state of the session as one word.
     fn state(&self) -> &'static str {
         match (&self.run.ended, &self.status, &self.found) {
             (Some(_), ..) => "ended",
             _ if self.silence.is_some() => "no_answer",
             (None, Some(status), _) if status.stopping => "stopping",
             (None, Some(_), _) | (None, None, Some(Found::Live(_))) => "live",
-            // Its runner is gone, and nobody who has looked could write it down.
+            // The runner is gone, and recording the end has failed.
             (None, None, Some(Found::Ended(..))) if self.has_ended_alone() => "not_recorded",
-            // Not reported yet: its runner is at it.
+            // Not reported yet: the runner is about to.
             (None, None, Some(Found::Ended(..))) => "ending",
             (None, None, Some(Found::Dead(_))) => "keeper_dead",
             (None, None, Some(Found::Nothing | Found::Tombstone)) => "starting",
@@ -70,45 +70,45 @@ fn size(bytes: u64) -> String {
     }
 }
 
-pub(super) fn row(seen: &Seen, at: Stamp) -> Vec<String> {
+pub(super) fn row(observed: &Observed, at: Stamp) -> Vec<String> {
     let number = |number: Option<i32>| number.map_or_else(|| "-".into(), |number| number.to_string());
-    let run = &seen.run;
-    let gone = seen.live.as_ref().is_some_and(|live| live.attended.life == banksman_engine::why::Life::Gone);
+    let run = &observed.run;
+    let gone = observed.live.as_ref().is_some_and(|live| live.attended.life == banksman_engine::why::Life::Gone);
     let runner = if gone { format!("{} {RED}(gone){RED:#}", run.owner) } else { run.owner.to_string() };
     let took = match &run.ended {
         Some(ended) => format::span(ended.at - run.started.wall),
         None => format::span(at.lease - run.started.lease),
     };
-    let status = seen.status.as_ref();
+    let status = observed.status.as_ref();
     vec![
         run.id.to_string(),
-        coloured(seen.state()),
-        format!("{} {DIM}{}{DIM:#}", seen.title, run.task),
+        coloured(observed.state()),
+        format!("{} {DIM}{}{DIM:#}", observed.title, run.task),
         format::ordinal(run.attempt as usize + 1),
         runner,
-        number(seen.keeper()),
-        number(seen.child()),
+        number(observed.keeper()),
+        number(observed.child()),
         number(status.map(|status| i32::try_from(status.processes.len()).unwrap_or(i32::MAX))),
         status.map_or_else(|| "-".into(), |status| size(status.log.bytes)),
         took,
     ]
 }
 
-/// A session with its processes, as a list or a page shows them.
-fn session<'a, P>(seen: &'a Seen, project: &Project, processes: impl FnOnce(&'a Status) -> P) -> SessionView<'a, P> {
-    let (run, status) = (&seen.run, seen.status.as_ref());
+/// A session with its processes, for a list or a page.
+fn session<'a, P>(observed: &'a Observed, project: &Project, processes: impl FnOnce(&'a Status) -> P) -> SessionView<'a, P> {
+    let (run, status) = (&observed.run, observed.status.as_ref());
     SessionView {
         run: &run.id,
-        state: seen.state(),
+        state: observed.state(),
         task: &run.task,
-        title: &seen.title,
+        title: &observed.title,
         attempt: run.attempt,
         runner: &run.owner,
-        runner_state: seen.live.as_ref().map(|live| why::life(live.attended.life)),
+        runner_state: observed.live.as_ref().map(|live| why::life(live.attended.life)),
         here: is_here(run, project),
-        keeper_pid: seen.keeper(),
-        keeper_silence: seen.silence.map(Text),
-        child_pid: seen.child(),
+        keeper_pid: observed.keeper(),
+        keeper_silence: observed.silence.map(Text),
+        child_pid: observed.child(),
         processes: status.map(processes),
         output_bytes: status.map(|status| status.log.bytes),
         started_at: run.started.into(),
@@ -117,17 +117,15 @@ fn session<'a, P>(seen: &'a Seen, project: &Project, processes: impl FnOnce(&'a 
     }
 }
 
-/// A session in a list.
-pub(super) fn summary<'a>(seen: &'a Seen, project: &Project) -> SessionView<'a, usize> {
-    session(seen, project, |status| status.processes.len())
+pub(super) fn summary<'a>(observed: &'a Observed, project: &Project) -> SessionView<'a, usize> {
+    session(observed, project, |status| status.processes.len())
 }
 
-/// One session.
-pub(super) fn details<'a>(seen: &'a Seen, project: &Project) -> SessionPage<'a> {
-    let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
+pub(super) fn details<'a>(observed: &'a Observed, project: &Project) -> SessionPage<'a> {
+    let (run, files, status) = (&observed.run, Files::new(project), observed.status.as_ref());
     let process = |pid: &i32| ProcessView { pid: *pid, command: command(*pid) };
     SessionPage {
-        session: session(seen, project, |status| status.processes.iter().map(process).collect()),
+        session: session(observed, project, |status| status.processes.iter().map(process).collect()),
         epoch: run.epoch,
         owner_epoch: run.owner_epoch,
         keeper_owner_epoch: status.map(|status| status.owner_epoch),
@@ -143,21 +141,21 @@ pub(super) fn details<'a>(seen: &'a Seen, project: &Project) -> SessionPage<'a> 
     }
 }
 
-/// What a process runs, as far as it can be seen.
+/// The command line of a process, if it can be read.
 fn command(pid: i32) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|bytes| !bytes.is_empty())?;
     let words: Vec<_> = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
     Some(words.join(" ").trim_end().to_owned())
 }
 
-pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
-    let (run, files, status) = (&seen.run, Files::new(project), seen.status.as_ref());
+pub(super) fn page(observed: &Observed, project: &Project, at: Stamp) -> String {
+    let (run, files, status) = (&observed.run, Files::new(project), observed.status.as_ref());
     let verb = if run.is_live() { "is" } else { "has" };
-    let mut text = format!("{BOLD}{}{BOLD:#} {verb} {}", run.id, coloured(seen.state()));
+    let mut text = format!("{BOLD}{}{BOLD:#} {verb} {}", run.id, coloured(observed.state()));
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));
     let ago = |stamp: Stamp| format!("{} ago", format::span(at.lease - stamp.lease));
-    field("task", format!("{} {DIM}{}{DIM:#}, the {} run", seen.title, run.task, format::ordinal(run.attempt as usize + 1)));
-    let attention = seen.live.as_ref().and_then(|live| why::attention(&live.attended));
+    field("task", format!("{} {DIM}{}{DIM:#}, the {} run", observed.title, run.task, format::ordinal(run.attempt as usize + 1)));
+    let attention = observed.live.as_ref().and_then(|live| why::attention(&live.attended));
     let attention = attention.map(|attention| format!(": {attention}")).unwrap_or_default();
     field("runner", format!("{}{attention}", run.owner));
     field("epoch", format!("{} {DIM}owner epoch {}{DIM:#}", run.epoch, run.owner_epoch));
@@ -178,7 +176,7 @@ pub(super) fn page(seen: &Seen, project: &Project, at: Stamp) -> String {
     }
     if run.ended.is_none() {
         let pid = |pid: Option<i32>| pid.map_or_else(|| "not known yet".into(), |pid| pid.to_string());
-        field("keeper", pid(seen.keeper()));
+        field("keeper", pid(observed.keeper()));
     }
     if let Some(status) = status {
         let lost = match (&status.log.error, status.log.dropped) {

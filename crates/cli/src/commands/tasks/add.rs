@@ -120,10 +120,10 @@ impl Add {
         let request = TaskRequest::Add { id: id.clone(), spec: Box::new(spec), depends_on: depends_on.clone(), by };
         let task = match client.request(request)? {
             TaskOutcome::Kept(task) => *task,
-            // The one that is fenced is the parent.
+            // The parent is the task that was fenced.
             outcome => return Err(refused(super::inherited()?.as_ref().map_or(&id, |(parent, _)| parent), &outcome)),
         };
-        // A runner may have been faster than this look, and a person may have deleted it.
+        // A runner may have started the task before this read, and a person may have deleted it.
         let why = inspect::why(&mut reader, client.project(), &id)?;
         let view = Added {
             task: Brief { status: why.as_ref().map_or(task.status(), |why| why.status), ..Brief::from(&task) },
@@ -145,7 +145,7 @@ impl Add {
         Ok(exit::OK)
     }
 
-    /// The pipeline that it is.
+    /// The pipeline to start for `--runbook`.
     fn start_request(self) -> Result<StartRequest, Failure> {
         let runbook = self.runbook.unwrap_or_default();
         let (runbook, pipeline) = match runbook.rsplit_once(':') {
@@ -155,7 +155,7 @@ impl Add {
         Ok(StartRequest { pipeline, runbook: Some(runbook), vars: self.vars, title: Some(self.title), place: self.place })
     }
 
-    /// How it is tried again. What the settings say now is kept with the task.
+    /// The retry policy of a loop. The current settings are stored with the task.
     fn policy(&self, config: &Config) -> Option<Policy> {
         let policy = Policy {
             max_attempts: self.max_attempts.unwrap_or(config.restart.max_attempts),
@@ -166,7 +166,7 @@ impl Add {
     }
 }
 
-/// What is said of a task that was just added: the same as `why` says of it.
+/// A short description of a new task, from the same data as `why`.
 fn describe(why: &Why) -> String {
     match why.position() {
         _ if why.status == Status::Blocked => format!("waits for {}", view::tasks(why.unmet)),
@@ -178,7 +178,7 @@ fn describe(why: &Why) -> String {
     }
 }
 
-/// What a person should know: something that the task needs is not there.
+/// A note that something the task needs does not exist or does not suffice.
 fn note(cause: &Cause) -> Option<String> {
     match cause {
         Cause::Taken { reason: Reason::Undefined { resource }, .. } => Some(format!(
@@ -192,13 +192,13 @@ fn note(cause: &Cause) -> Option<String> {
     }
 }
 
-/// The notes on a task that was just added.
+/// The notes on a new task.
 fn notes(why: &Why) -> Vec<String> {
     let causes = match &why.answer {
         Answer::Waits(causes) => &causes[..],
         _ => &[],
     };
-    // In the queue it is said with the place.
+    // A task with a queue position has this in its description.
     let is_idle = why.task.spec.work.is_some() && !why.has_runner && why.position().is_none();
     causes.iter().filter_map(note).chain(is_idle.then(|| super::NO_RUNNER.into())).collect()
 }

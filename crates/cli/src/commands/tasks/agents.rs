@@ -1,4 +1,4 @@
-//! What an agent is asked to do, wherever that comes from.
+//! The work of agents, from command lines and files.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use banksman_runtime::config::Config;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
-/// The work of these agents, which are separated by commas.
+/// The work of these agents, whose names are separated by commas.
 pub(crate) fn work(config: &Config, names: &str, prompt: String) -> Result<Work, Failure> {
     let mut agents: Vec<AgentChoice> = Vec::new();
     for name in names.split(',') {
@@ -39,7 +39,7 @@ pub(crate) fn account(name: &str, profile: &Profile) -> Result<Name, Failure> {
     Name::new(&profile.account).map_err(|error| Failure::usage(format!("account of agent {name}: {error}")))
 }
 
-/// No agent has this name.
+/// The failure for an unknown agent, with a similar name if there is one.
 pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
     let known: Vec<&str> = config.agents.profiles.names().collect();
     let near = suggest::closest(name, known.iter().copied());
@@ -47,7 +47,7 @@ pub(crate) fn unknown(config: &Config, name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "AGENT_NOT_FOUND", format!("there is no agent {name:?}")).detail("agent", &name).hint(hint)
 }
 
-/// The prompt as it was given.
+/// The prompt from `--prompt` or `--spec`.
 pub(crate) fn prompt(text: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
     let read = |path: &Path| {
         if path.as_os_str() == "-" {
@@ -69,7 +69,7 @@ pub(crate) fn prompt(text: Option<&str>, file: Option<&Path>) -> Result<String, 
     Ok(prompt)
 }
 
-/// What to say if an agent of a task will not start before it is trusted.
+/// A note if an agent of the task is not trusted yet.
 pub(crate) fn untrusted(project: &Project, task: &Task) -> Option<String> {
     let Some(Work::Agent(work)) = &task.spec.work else { return None };
     let untrusted = work.agents.iter().find(|choice| !project.untrusted_exposures(choice.agent.as_str()).is_empty())?;

@@ -1,4 +1,4 @@
-//! Manual work: take a task with everything that it needs, renew the claim, give it back.
+//! Manual work: take a task with everything it needs, renew the claim, release it.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -76,15 +76,15 @@ pub(super) struct ClaimFlags {
     timeout: Option<Dur>,
 }
 
-/// What came of taking a task.
+/// The result of taking a task.
 pub(super) struct Taken {
     pub(super) task: Task,
-    /// Whether it was claimed by the same holder before.
+    /// Whether the same holder had claimed it before.
     pub(super) is_old: bool,
 }
 
 impl ClaimFlags {
-    /// Takes a task with all that it needs, and perhaps changes it in the same transaction.
+    /// Takes a task with everything it needs, and applies an edit in the same transaction if one is given.
     pub(super) fn take(
         &self,
         context: &Context,
@@ -115,7 +115,7 @@ impl ClaimFlags {
                 wait: None,
                 seen: Default::default(),
             };
-            // The time that is left, however often it is asked: one command has one limit.
+            // The remaining time: all retries of one command share one limit.
             let wait = limit.map(|limit| limit.saturating_sub(start.elapsed()));
             match Self::wait(context, client, id, taking, wait, &names, &signals)? {
                 TaskOutcome::Stepped(Outcome::Taken, task) => return Ok(Taken { task: *task, is_old: false }),
@@ -145,9 +145,8 @@ impl ClaimFlags {
                 let runs = no_runner.suffix();
                 line.show(&waiting_line(names, locked_by, &runs, elapsed), runs);
             };
-            let patience =
-                WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick, ended_runs: Some(ended_runs) };
-            client.take_task(id.clone(), taking, &patience, Some(&mut progress))
+            let options = WaitOptions { wait, cancel: Some(signals.as_fd()), progress: None, tick, ended_runs: Some(ended_runs) };
+            client.take_task(id.clone(), taking, &options, Some(&mut progress))
         });
         line.clear();
         match claim? {
@@ -212,7 +211,7 @@ impl Release {
     }
 }
 
-/// Renews a claim with all its parts. Nothing is done for a task that nobody has claimed.
+/// Renews a claim with all its parts. Returns `None` for a task without a claim.
 pub(super) fn heartbeat(
     context: &Context,
     client: &Client,
@@ -245,7 +244,7 @@ pub(super) fn heartbeat(
     }
 }
 
-/// Who claims a task: the name given, the inherited one, or the user on this terminal.
+/// The claimant: the given name, the inherited one, or the user on this terminal.
 pub(super) fn claimant(given: Option<&HolderId>) -> Result<Actor, Failure> {
     match Actor::named(given, on_terminal)? {
         Some(actor) => Ok(actor),
@@ -254,7 +253,7 @@ pub(super) fn claimant(given: Option<&HolderId>) -> Result<Actor, Failure> {
     }
 }
 
-/// Who speaks for a task, as far as it can be told.
+/// The holder that the call is made for, if it is known.
 pub(crate) fn speaker(given: Option<&HolderId>) -> Result<Option<HolderId>, Failure> {
     Ok(Actor::named(given, on_terminal)?.map(|actor| actor.holder))
 }
@@ -268,7 +267,7 @@ fn on_terminal() -> Option<HolderId> {
     HolderId::new(&format!("{}@{tty}", banksman_adapters::user::User::current().name)).ok()
 }
 
-/// Somebody else has what a task needs.
+/// The failure for a lock that another holder has.
 pub(super) fn locked(task: &TaskId, locked_by: &LockedBy) -> Failure {
     let expires = locked_by.until.map(|until| format!("; that expires {}", format::away(until))).unwrap_or_default();
     let (lock, by) = (&locked_by.lock, format!("{}{expires}", held_by(locked_by)));
@@ -290,7 +289,7 @@ pub(super) fn locked(task: &TaskId, locked_by: &LockedBy) -> Failure {
         .detail("lock", &locked_by.lock)
 }
 
-/// The time was up; nothing is held.
+/// The failure after the timeout; nothing is held.
 fn timed_out(task: &TaskId, names: &Names<'_>, locked_by: &[LockedBy]) -> Failure {
     let first = locked_by.first();
     let held = first.map_or_else(String::new, |locked_by| format!(": {}", names.describe(locked_by)));
@@ -302,7 +301,7 @@ fn timed_out(task: &TaskId, names: &Names<'_>, locked_by: &[LockedBy]) -> Failur
         .hint("nothing was taken, and nothing is held")
 }
 
-/// What a task and the sections are called.
+/// The names of the task and of the sections, for messages.
 struct Names<'a> {
     title: &'a Title,
     sections: &'a BTreeMap<SectionId, Section>,
@@ -336,7 +335,7 @@ fn waiting_line(names: &Names<'_>, locked_by: &[LockedBy], runs: &str, elapsed: 
     format!("waiting for {BOLD}{title}{BOLD:#}{why}{runs} {DIM}({waited}; Ctrl-C to cancel){DIM:#}")
 }
 
-/// Who works on a task, for people.
+/// The holder of a manual claim, as text.
 pub(super) fn grant_words(task: &Task) -> String {
     match &task.state {
         State::Manual { holder, epoch, .. } => format!(" by {holder}, epoch {epoch}"),
@@ -344,7 +343,7 @@ pub(super) fn grant_words(task: &Task) -> String {
     }
 }
 
-/// A circle of waits.
+/// The failure for a circle of waits.
 pub(super) fn deadlock(task: &TaskId, cycle: &[banksman_core::resource::deadlock::Link]) -> Failure {
     resources::circle(&format!("waiting for {task}"), cycle).detail("taskId", task)
 }

@@ -1,10 +1,10 @@
-//! Cancelling, retrying and deleting.
+//! Cancels, retries and deletes tasks.
 
 use std::fs;
 use std::io::{ErrorKind, IsTerminal};
 
 use banksman_core::task::{Outcome, State, WorkspaceSpec};
-use banksman_core::{Label, RunId, Seq, Status, Task, TaskId};
+use banksman_core::{Label, RunId, Status, Task, TaskId};
 use banksman_engine::{TaskOutcome, TaskRequest};
 use banksman_runtime::workspaces::{self, WorkspaceError};
 use banksman_runtime::{Client, Sessions};
@@ -27,10 +27,10 @@ use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::tasks::{Changed, Deleted};
 
-/// The most tasks, with their children, that one transaction cancels.
+/// The upper bound on tasks, with their children, that one transaction cancels.
 const CANCEL_ROWS: usize = 1_000;
 
-/// How many tasks are named before they are cancelled.
+/// The number of tasks that the confirmation names.
 const NAMED: usize = 3;
 
 /// Cancel tasks and their children.
@@ -127,7 +127,7 @@ impl Cancel {
         cancel_all(context, &ids, self.no_wait, self.timeout)
     }
 
-    /// The tasks that the flags mean, without the phases of pipelines.
+    /// The tasks that match the flags, without the phases of pipelines.
     fn selected(&self, reader: &mut Reader) -> Result<Vec<Task>, Failure> {
         let section = self.section.as_deref().map(|name| find::section(reader, name)).transpose()?;
         let filter = TaskFilter {
@@ -137,24 +137,18 @@ impl Cancel {
             hide_phases: true,
             ..TaskFilter::default()
         };
-        let is_meant = |task: &Task| !self.running || task.live().is_some() || matches!(task.state, State::InPhases { .. });
-        let (mut selected, mut next) = (Vec::new(), Some(Seq(0)));
-        while let Some(after) = next {
-            let (page, more) = reader.view().tasks(&filter, after)?;
-            selected.extend(page.into_iter().map(|listed| listed.task).filter(is_meant));
-            next = more;
-        }
-        Ok(selected)
+        let is_selected = |task: &Task| !self.running || task.live().is_some() || matches!(task.state, State::InPhases { .. });
+        Ok(find::all_tasks(reader, &filter)?.into_iter().map(|listed| listed.task).filter(is_selected).collect())
     }
 }
 
-/// Cancels tasks with their families, and waits until their processes are dead if that is wanted.
+/// Cancels tasks with their descendants, and waits until their processes are dead unless `no_wait` is set.
 pub(crate) fn cancel_all(context: &Context, names: &[String], no_wait: bool, timeout: Option<Dur>) -> ExitResult {
     let signals = Signals::install()?;
     let client = context.client()?;
     let mut reader = client.reader()?;
     let ids = find::task_ids(&mut reader, names.iter().map(String::as_str))?;
-    // A run that has ended by itself is recorded as it ended: it was not cancelled.
+    // Record runs that have ended by themselves first, so that they do not count as cancelled.
     record_ended(context, client.project(), &mut reader)?;
     let mut families = Vec::with_capacity(ids.len());
     for id in &ids {
@@ -194,8 +188,8 @@ fn cancelled_line(task: &Task, outcome: &str, children: usize) -> String {
     }
 }
 
-/// Cancels tasks with their families in one transaction, or in several if they are too many rows for one. Says of each whether
-/// it was over before.
+/// Cancels tasks with their descendants in one transaction, or in several if one would change too many rows. Returns
+/// for each task whether it was over before.
 fn cancel_together(client: &Client, ids: &[TaskId], children: &[usize]) -> Result<Vec<bool>, Failure> {
     let mut were_over = Vec::with_capacity(ids.len());
     while were_over.len() < ids.len() {
@@ -225,7 +219,7 @@ fn cancel_together(client: &Client, ids: &[TaskId], children: &[usize]) -> Resul
     Ok(were_over)
 }
 
-/// Cancels one task with its family. Says whether it was over before.
+/// Cancels one task with its descendants. Returns whether it was over before.
 fn cancel(client: &Client, id: &TaskId) -> Result<bool, Failure> {
     match client.request(TaskRequest::Cancel { id: id.clone() })? {
         TaskOutcome::Stepped(Outcome::Ended(_) | Outcome::Stopping, _) => Ok(false),
@@ -234,12 +228,12 @@ fn cancel(client: &Client, id: &TaskId) -> Result<bool, Failure> {
     }
 }
 
-/// A task and all that were created by it.
+/// A task and all its descendants.
 fn family(reader: &mut Reader, id: &TaskId) -> Result<Vec<Task>, Failure> {
     Ok(reader.view().load(&[Key::Family(id.clone())].into())?.tables.backlog.tasks.into_values().collect())
 }
 
-/// The live runs of these families.
+/// The live runs of these tasks and their descendants.
 fn living(reader: &mut Reader, ids: &[TaskId]) -> Result<Vec<RunId>, Failure> {
     let keys = ids.iter().cloned().map(Key::Family).collect();
     let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
@@ -279,7 +273,7 @@ impl Retry {
     }
 }
 
-/// Removes the workspace of a task, saved first, so that its next run makes a new one.
+/// Saves and removes the workspace of a task, so that its next run creates a new one.
 fn remove_workspace(client: &Client, task: &Task) -> Result<(), Failure> {
     if let WorkspaceSpec::Shared { owner } = &task.spec.workspace {
         return Err(Failure::usage(format!("task {} works in the workspace of {owner}: start that one afresh", task.id)));
@@ -290,8 +284,8 @@ fn remove_workspace(client: &Client, task: &Task) -> Result<(), Failure> {
     }
 }
 
-/// Removes what says that a task is done, and would end it again at once, before it is tried again. What a run has reported that
-/// is at it stays: the retry will be refused.
+/// Removes the file that marks a task as done before a retry, because it would end the task again at once. The result
+/// of a run in progress stays: the retry will be refused.
 pub(crate) fn remove_done(files: &Sessions, task: &Task) -> Result<(), Failure> {
     if !matches!(task.state, State::AwaitingDecision { .. } | State::Review | State::Done(_)) {
         return Ok(());
@@ -309,7 +303,7 @@ impl Delete {
     }
 }
 
-/// Deletes tasks; with `force` also those that somebody works on.
+/// Deletes tasks; with `force` also tasks in progress.
 pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> ExitResult {
     let signals = Signals::install()?;
     let client = context.client()?;
@@ -326,7 +320,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Ex
         EndWait::new(&client, None).end_all(context, &client, &signals, &living(&mut reader, &left)?)?;
     }
     let (mut views, mut lines) = (Vec::new(), Vec::new());
-    // One that others wait for goes after them, if they are to go too.
+    // A task with dependents is deleted after them, if they are to be deleted, too.
     while !left.is_empty() {
         let mut held_back = Vec::new();
         for id in &left {
@@ -349,7 +343,7 @@ pub(crate) fn delete_all(context: &Context, names: &[String], force: bool) -> Ex
     context.printer.result(&Named("tasks", views), lines.join("\n"))
 }
 
-/// Whether only tasks stand in the way that are to be deleted as well.
+/// Whether all blocking tasks are to be deleted, too.
 fn goes_later(outcome: &TaskOutcome, left: &[TaskId]) -> bool {
     match outcome {
         TaskOutcome::HasDependents(others) | TaskOutcome::HasChildren(others) => others.iter().all(|other| left.contains(other)),
@@ -357,7 +351,7 @@ fn goes_later(outcome: &TaskOutcome, left: &[TaskId]) -> bool {
     }
 }
 
-/// What a task leaves on the disk; that of a pipeline with its phases.
+/// The files of a task; for a pipeline also those of its phases.
 struct Files {
     title: String,
     logs: Vec<std::path::PathBuf>,
@@ -382,7 +376,7 @@ impl Files {
         })
     }
 
-    /// Removes what belongs to banksman. The workspace belongs to whoever worked there.
+    /// Removes the files that belong to Banksman. The workspace stays: it contains work.
     fn remove(self, id: &TaskId) -> Result<(Deleted, String), Failure> {
         let gone = |result: std::io::Result<()>| match result {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::system("remove the files of the task", error)),

@@ -1,4 +1,4 @@
-//! Whether, and where, the work of a new task lands.
+//! Whether the work of a new task lands, and on which branch.
 
 use banksman_core::task::{LandSpec, WorkspaceSpec};
 use banksman_core::{Name, TaskId};
@@ -24,7 +24,7 @@ pub(crate) struct LandArgs {
 }
 
 impl LandArgs {
-    /// It lands, there unless something else was asked for.
+    /// Makes the work land, on this branch unless another one was given.
     pub(super) fn or_into(&mut self, into: Option<String>) {
         if !self.no_land {
             self.land = true;
@@ -65,7 +65,8 @@ impl LandArgs {
     }
 }
 
-/// The branch of the parent's worktree, if the parent's own work lands: then it takes in the work of its children.
+/// The branch of the parent's worktree, if the parent's own work lands: then that branch takes in the work of its
+/// children.
 fn parent_branch(reader: &mut Reader, parent: Option<&TaskId>) -> Result<Option<Name>, Failure> {
     let (Some(parent), Some(branch)) = (parent, variable("BANKSMAN_BRANCH")) else { return Ok(None) };
     let rows = reader.view().load(&[Key::Task(parent.clone())].into())?.tables.backlog;

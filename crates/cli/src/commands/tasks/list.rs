@@ -16,7 +16,7 @@ use crate::printer::DIM;
 use crate::table::TableFlags;
 use crate::views::tasks::TaskView;
 
-/// How many lines a person is shown unless told otherwise.
+/// The number of lines shown by default.
 const LINES: usize = 100;
 
 /// List tasks, oldest first.
@@ -58,14 +58,14 @@ pub(crate) struct List {
     table: TableFlags,
 }
 
-/// A part of the list, and the place after it if there are more.
+/// The JSON output: one page, with the cursor for the next one.
 #[derive(Serialize)]
 struct Page<'a> {
     tasks: Vec<TaskView<'a>>,
     next: Option<Seq>,
 }
 
-/// A status on the command line.
+/// Parses a status of the command line.
 pub(super) fn status(word: &str) -> Result<Status, String> {
     let words = || Status::ALL.map(Status::as_str).join(", ");
     Status::parse(word).ok_or_else(|| format!("the words are {}", words()))
@@ -81,7 +81,7 @@ impl List {
             parent: self.parent.as_deref().map(|name| find::task_id(&mut reader, name)).transpose()?,
             labels: self.labels.clone(),
             search: self.search.clone(),
-            // Scripts get all rows, as ever.
+            // JSON output has always contained the phases.
             hide_phases: !self.phases && self.parent.is_none() && !context.printer.json,
             page: 0,
         };
@@ -90,7 +90,7 @@ impl List {
             None if self.all || context.printer.json => usize::MAX,
             None => LINES,
         };
-        // What is first in another order may be last in the list.
+        // Sorting needs all rows: the first in another order may be the last in the list.
         let read = if self.table.is_sorted() { usize::MAX } else { limit };
         let (tasks, next) = self.page(&mut reader, &filter, read)?;
         let rows = reader.view().load(&[Key::Sections].into())?;
@@ -111,8 +111,9 @@ impl List {
         Ok(exit::OK)
     }
 
-    /// The first tasks after the cursor, and the cursor after them if there are more. The first read is for those that are wanted; if not
-    /// all of them pass, they are read a thousand at a time: nothing is held up by a reader that goes through a long list.
+    /// The first tasks after the cursor, and the cursor for the next page if there are more. The first read has the
+    /// wanted size; if the filter drops some, later reads have a thousand rows each, so that no single read of a long
+    /// list holds up others.
     fn page(&self, reader: &mut Reader, filter: &TaskFilter, limit: usize) -> Result<(Vec<Listed>, Option<Seq>), Failure> {
         let mut tasks: Vec<Listed> = Vec::new();
         let mut next = Some(Seq(self.after.unwrap_or(0)));
@@ -128,7 +129,7 @@ impl List {
         Ok((tasks, next))
     }
 
-    /// The filters as they are written on a command line.
+    /// The filters as command line arguments.
     fn options(&self) -> String {
         let mut words = String::new();
         let mut add = |flag: &str, value: &dyn std::fmt::Display| words.push_str(&format!(" --{flag} {}", format::quoted(value)));
@@ -144,7 +145,7 @@ impl List {
 }
 
 impl List {
-    /// The columns that say something; more of them if they are asked for.
+    /// Renders the table. Columns without information are hidden unless they are asked for.
     fn draw(
         &self,
         tasks: &[Listed],
@@ -187,7 +188,7 @@ impl List {
             ]
         };
         let text = self.table.render(&columns, tasks.iter().map(row).collect())?;
-        // A table in another order was read as a whole.
+        // A sorted table was read in full.
         Ok(text.lines().take(limit.saturating_add(1)).collect::<Vec<_>>().join("\n"))
     }
 }

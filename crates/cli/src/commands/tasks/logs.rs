@@ -55,10 +55,10 @@ impl Logs {
             }
         };
         if let Some(name) = &self.run {
-            let meant = |run: &Run| !name.is_empty() && run.id.as_str().starts_with(name.as_str());
+            let matches = |run: &Run| !name.is_empty() && run.id.as_str().starts_with(name.as_str());
             let exact = |run: &&Run| run.id.as_str() == name;
             let runs = runs(&mut reader, &id)?;
-            let found: Vec<&Run> = runs.iter().filter(|run| meant(run)).collect();
+            let found: Vec<&Run> = runs.iter().filter(|run| matches(run)).collect();
             let run = match &found[..] {
                 [run] => run,
                 several => several.iter().find(|run| exact(run)).ok_or_else(|| no_run(&id, Some(name)))?,
@@ -74,8 +74,8 @@ impl Logs {
         loop {
             let options = UntilOptions { cancel: signals.as_fd(), timeout: None, tick: None };
             let ended = until(&project, &options, &Default::default(), |reader, events| {
-                let is_meant = concern(events, |task| task.starts_with(id.as_str()));
-                if is_meant { next(reader, &id, shown.as_ref()) } else { Ok(None) }
+                let is_relevant = concern(events, |task| task.starts_with(id.as_str()));
+                if is_relevant { next(reader, &id, shown.as_ref()) } else { Ok(None) }
             });
             let next = match ended? {
                 WaitEnd::Met(next) => next,
@@ -93,7 +93,7 @@ impl Logs {
     }
 }
 
-/// The runs of a task, or of the phases of a pipeline, the newest last.
+/// The runs of a task, or of the phases of a pipeline, newest last.
 pub(super) fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure> {
     let phases = pipelines::phases(reader, id)?.into_iter().filter(|task| task.spec.phase().is_some()).map(|task| task.id);
     let keys = phases.chain([id.clone()]).map(Key::RunsOf).collect();
@@ -102,9 +102,9 @@ pub(super) fn runs(reader: &mut Reader, id: &TaskId) -> Result<Vec<Run>, Failure
     Ok(runs)
 }
 
-/// The run to show after this one: `Some(None)` if none will come, and `None` if nobody can tell yet.
+/// The next run to print: `Some(None)` if there will be none, `None` if that is not known yet.
 fn next(reader: &mut Reader, id: &TaskId, shown: Option<&Run>) -> Result<Option<Option<Run>>, Failure> {
-    // Looked at before the runs: what is over has had them all.
+    // Read before the runs: a task that is over has no later run.
     let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(id);
     let is_over = task.as_ref().is_none_or(|task| task.status().is_over());
     let mut runs = runs(reader, id)?;

@@ -1,4 +1,4 @@
-//! The output of several tasks at once, each line with the title of its task.
+//! The output of several tasks, each line with the title of its task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -20,19 +20,18 @@ use crate::signals::Signals;
 use crate::terminal;
 use crate::views::sessions::LogLine;
 
-/// How wide the title before a line is, at most.
+/// The width of the title before a line.
 const TITLE: usize = 24;
 
-/// How many lines are shown of a run that lives already.
+/// The number of lines shown of a run that is already live.
 const RECENT: usize = 10;
 
-/// A run whose output is shown.
 struct Followed<'a> {
     tail: Tail,
     out: Rendering<Prefixed<'a>>,
 }
 
-/// Prints whole lines, each with the title of its task.
+/// Prints entire lines, each with the title of its task.
 struct Prefixed<'a> {
     printer: &'a Printer,
     run: RunId,
@@ -88,7 +87,7 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// Prints the latest output of each of these tasks, or of all that run.
+/// Prints the latest output of these tasks, or of all live runs.
 pub(super) fn print(context: &Context, project: &Project, ids: Option<&[TaskId]>, flags: &LogFlags) -> ExitResult {
     let mut reader = project.reader()?;
     for (run, title) in latest(&mut reader, ids)? {
@@ -97,7 +96,7 @@ pub(super) fn print(context: &Context, project: &Project, ids: Option<&[TaskId]>
     Ok(exit::OK)
 }
 
-/// The last run of each of these tasks, or all live ones; each with the title of its task.
+/// The last run of each of these tasks, or all live ones, each with the title of its task.
 fn latest(reader: &mut Reader, ids: Option<&[TaskId]>) -> Result<Vec<(Run, String)>, Failure> {
     let Some(ids) = ids else { return named(reader, &[Key::Live].into(), None) };
     let mut found = Vec::new();
@@ -113,7 +112,8 @@ fn title(reader: &mut Reader, id: &TaskId) -> Result<String, Failure> {
     Ok(tasks.get(id).map_or_else(|| id.to_string(), |task| task.spec.title.to_string()))
 }
 
-/// The runs that these keys mean, oldest first, each with the title of its task; of these tasks and their phases only, if some are named.
+/// The runs of these keys, oldest first, each with the title of its task; restricted to these tasks and their phases if
+/// `ids` is given.
 fn named(reader: &mut Reader, keys: &BTreeSet<Key>, ids: Option<&[TaskId]>) -> Result<Vec<(Run, String)>, Failure> {
     let mut runs: Vec<Run> = reader.view().load(keys)?.tables.backlog.runs.into_values().collect();
     runs.sort_by_key(|run| run.epoch);
@@ -122,13 +122,14 @@ fn named(reader: &mut Reader, keys: &BTreeSet<Key>, ids: Option<&[TaskId]>) -> R
     let of = |run: Run| {
         let task = tasks.get(&run.task)?;
         let host = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some());
-        let is_meant = |ids: &[TaskId]| ids.contains(&task.id) || host.is_some_and(|host| ids.contains(host));
-        ids.is_none_or(is_meant).then(|| (run, task.spec.title.to_string()))
+        let is_selected = |ids: &[TaskId]| ids.contains(&task.id) || host.is_some_and(|host| ids.contains(host));
+        ids.is_none_or(is_selected).then(|| (run, task.spec.title.to_string()))
     };
     Ok(runs.into_iter().filter_map(of).collect())
 }
 
-/// Prints what these tasks, or all that run, print from now on, attempt after attempt; until all of them are over, if some are named.
+/// Prints new output of these tasks, attempt after attempt, until all of them are over; without `ids`, of all runs,
+/// until interrupted.
 pub(super) fn follow(context: &Context, project: &Project, ids: Option<&[TaskId]>, flags: &LogFlags) -> ExitResult {
     let signals = Signals::install()?;
     let mut reader = project.reader()?;
@@ -141,7 +142,7 @@ pub(super) fn follow(context: &Context, project: &Project, ids: Option<&[TaskId]
     }
     let mut seen: BTreeSet<RunId> = followed.keys().cloned().collect();
     loop {
-        // Before the logs are read: what was printed before the end is in the log by the time of the end.
+        // Checked before the logs are read: output from before the end is in the log when the end is.
         let is_over = ids.map(|ids| are_over(&mut reader, ids)).transpose()?.unwrap_or(false);
         let mut begun = Vec::new();
         loop {

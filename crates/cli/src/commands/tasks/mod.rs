@@ -1,4 +1,4 @@
-//! One file per verb; `view` shows tasks.
+//! One file per subcommand; `view` formats tasks.
 
 mod add;
 pub(crate) mod agents;
@@ -64,7 +64,7 @@ subcommands! {
     }
 }
 
-/// Whether a runner lives, as far as can be told: one on another machine cannot be seen, and counts.
+/// Whether a runner lives. A runner on another machine cannot be probed, and counts as alive.
 fn is_alive(client: &Client, runner: &Runner) -> bool {
     match client.host().probe(&runner.process) {
         Liveness::Alive | Liveness::Unknown => true,
@@ -72,16 +72,15 @@ fn is_alive(client: &Client, runner: &Runner) -> bool {
     }
 }
 
-/// What to say when nobody would start anything.
+/// The note that no runner is running.
 pub(crate) fn runner_note(client: &Client, reader: &mut Reader) -> Result<Option<&'static str>, Failure> {
     let runners = reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
     Ok((!runners.values().any(|runner| is_alive(client, runner))).then_some(NO_RUNNER))
 }
 
-/// What to do when nobody would start anything.
 const NO_RUNNER: &str = "no runner is running; start one with: banksman run";
 
-/// The task whose run this command is part of, with the number of that run.
+/// The task whose run this command is part of, with the epoch of that run.
 pub(crate) fn inherited() -> Result<Option<(TaskId, Epoch)>, Failure> {
     Ok(caller::run()?.map(|caller| (caller.task, caller.epoch)))
 }

@@ -1,4 +1,4 @@
-//! Refusals, each with its code and exit status.
+//! The failures for refused requests, with their codes and exit statuses.
 
 use banksman_core::task::Outcome;
 use banksman_core::task::dependencies::DagError;
@@ -11,7 +11,7 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
 
-/// Why something was not done to a task.
+/// The failure for a refused request to a task.
 pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
     match outcome {
         TaskOutcome::Unknown => find::no_task(task.as_str()),
@@ -138,7 +138,7 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
     }
 }
 
-/// The task is that of a pipeline, or of one of its phases.
+/// The failure for a task with phases, or for a phase.
 fn has_phases(task: &Task) -> Failure {
     let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()).unwrap_or(&task.id);
     Failure::new(exit::USAGE, "TASK_IS_PIPELINE", format!("only its pipeline says what becomes of {}", task.id))
@@ -167,7 +167,7 @@ pub(super) fn dependencies(task: &TaskId, error: &DagError) -> Failure {
     }
 }
 
-/// The first few of them.
+/// The first few ids.
 fn list(tasks: &[TaskId]) -> String {
     let shown: Vec<&str> = tasks.iter().take(5).map(TaskId::as_str).collect();
     let more = if tasks.len() > shown.len() { format!(" and {} more", tasks.len() - shown.len()) } else { String::new() };

@@ -1,4 +1,4 @@
-//! What a run reports of itself, and what people report of a task without a run in progress.
+//! Reports from runs about themselves, and from people about tasks without a run in progress.
 
 use std::io::Read;
 
@@ -89,7 +89,6 @@ pub(super) struct Ask {
     epoch: Option<i64>,
 }
 
-/// The most answers that a question may offer.
 const OPTIONS_LIMIT: usize = 20;
 
 /// Which task, and which run of it.
@@ -142,7 +141,7 @@ impl Heartbeat {
     }
 }
 
-/// Nobody says which run a sign of life is for: there may be none.
+/// The failure for a heartbeat without an epoch: the task may have no run.
 fn no_epoch(client: &Client, id: &TaskId) -> Result<Failure, Failure> {
     let rows = client.reader()?.view().load(&[Key::Task(id.clone())].into())?;
     let is_live = rows.backlog.tasks.get(id).is_some_and(|task| task.live().is_some());
@@ -207,7 +206,7 @@ impl Ask {
     }
 }
 
-/// A result from the command line, or from stdin: a command line has no room for a large one.
+/// A result from the command line, or from stdin, which has room for a large one.
 fn result(text: &str) -> Result<Value, Failure> {
     let mut read = String::new();
     let text = if text == "-" {

@@ -4,7 +4,7 @@ use banksman_core::agent::{AgentEnd, AgentVerdict};
 use banksman_core::backlog::{Edge, Run, Section};
 use banksman_core::landing::Entry;
 use banksman_core::task::{RetryReason, State, TaskEnd, Work, WorkspaceSpec};
-use banksman_core::{Seq, Stamp, Task, TaskId, Workspace};
+use banksman_core::{Stamp, Task, TaskId, Workspace};
 use banksman_runtime::agents::{self, Past};
 use banksman_runtime::{Project, Sessions};
 use banksman_store::{EventRow, Key, Listed, Reader, TaskFilter};
@@ -25,7 +25,7 @@ use crate::views::tasks::{Brief, Dependency, RunView, TaskPage, TaskView};
 use crate::views::{Text, spend};
 use crate::{format, table};
 
-/// How many lines of the log are shown.
+/// The number of lines of the log shown.
 const LOG_LINES: usize = 10;
 
 /// Show one task with its dependencies, its runs and the end of its log.
@@ -47,14 +47,14 @@ struct PromptView<'a> {
     prompt: &'a str,
 }
 
-/// A task and all that belongs to it.
+/// The data of one task.
 struct Page {
     listed: Listed,
     section: Option<Section>,
     dependencies: Vec<(TaskId, bool, Option<Listed>)>,
     dependents: Vec<Listed>,
     children: Vec<Listed>,
-    /// The newest last.
+    /// Newest last.
     runs: Vec<Run>,
     log: Vec<String>,
     events: Vec<EventRow>,
@@ -111,13 +111,7 @@ impl Page {
         let dependents = waiting.iter().filter_map(|task| others.remove(task)).collect();
         let dependency = |edge: &Edge| (edge.on.clone(), edge.allow_failed, others.remove(&edge.on));
         let dependencies = edges.iter().map(dependency).collect();
-        let mut children = Vec::new();
-        let mut next = Some(Seq(0));
-        while let Some(after) = next {
-            let (page, more) = reader.view().tasks(&TaskFilter { parent: Some(id.clone()), ..TaskFilter::default() }, after)?;
-            children.extend(page);
-            next = more;
-        }
+        let children = find::all_tasks(reader, &TaskFilter { parent: Some(id.clone()), ..TaskFilter::default() })?;
         let mut runs: Vec<Run> = backlog.runs.into_values().collect();
         runs.sort_by_key(|run| run.epoch);
         Ok(Page {
@@ -253,15 +247,15 @@ impl Page {
         fields.push(("added", format::ago(task.created)));
         fields.push(("since", format!("{since} ago")));
         fields.extend(task.live().map(|live| ("run", format!("{}, epoch {}", live.run, live.epoch))));
-        // A short one stands in the first line.
+        // A short error is in the first line already.
         let error = view::error(task).filter(|error| *error != view::remark(&self.listed, self.at));
         fields.extend(error.map(|error| ("error", error.replace('\n', "\n              "))));
         fields.extend(output(task).map(|output| ("output", view::brief(&output.to_string(), 200))));
         fields
     }
 
-    /// How many attempts of a loop were made, the one that is under way or was the last included: only those that were followed by
-    /// another count as failures.
+    /// The number of attempts of a loop, including the current or last one: `failures` counts only attempts that were
+    /// followed by another.
     fn attempts_made(&self) -> u32 {
         let task = &self.listed.task;
         let has_last = match &task.state {
@@ -294,7 +288,7 @@ impl Page {
     }
 }
 
-/// What an agent came to, in a line.
+/// The end of an agent's run in one line.
 fn agent_end(end: &AgentEnd) -> String {
     let verdict = end.verdict.as_str().replace('_', " ");
     let cost = spend::price(&spend::of_ends([end].into_iter())).map(|price| format!(", {price}")).unwrap_or_default();
@@ -306,7 +300,7 @@ fn agent_end(end: &AgentEnd) -> String {
     format!("{}: {verdict}{text} {DIM}({turns}, {} tokens{cost}){DIM:#}", end.agent, end.usage.input + end.usage.output)
 }
 
-/// Other tasks, each with what holds it back.
+/// Other tasks, each with its unmet dependencies.
 fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Result<BTreeMap<TaskId, Listed>, Failure> {
     let ids: BTreeSet<&TaskId> = ids.collect();
     let keys = ids.iter().flat_map(|id| [Key::Task((*id).clone()), Key::Dependencies((*id).clone())]).collect();
@@ -315,7 +309,7 @@ fn others<'a>(reader: &mut Reader, ids: impl Iterator<Item = &'a TaskId>) -> Res
     Ok(ids.into_iter().filter_map(listed).collect())
 }
 
-/// Rows without a header of their own, below a title.
+/// Appends a table whose header is only a title.
 fn block(text: &mut String, title: &str, rows: Vec<Vec<String>>) {
     if !rows.is_empty() {
         text.push_str(&format!("\n\n{}", table::render(&[title, "~", "", "~"], rows)));

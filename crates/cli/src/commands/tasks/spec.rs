@@ -1,4 +1,4 @@
-//! The checks of what a task asks for, wherever it comes from: the command line or a file.
+//! Shared checks of the needs and labels of a task, for the command line and for files.
 
 use banksman_core::event::Kind;
 use banksman_core::task::{self, Need, SpecError, Work};
@@ -22,22 +22,22 @@ impl From<SpecError> for Failure {
     }
 }
 
-/// What a runner does.
+/// The work of a shell command.
 pub(super) fn work(command: &str) -> Result<Work, Failure> {
     Ok(Work::shell(command)?)
 }
 
-/// The labels, each once.
+/// The labels without duplicates.
 pub(crate) fn labels(labels: Vec<Label>) -> Result<Vec<Label>, Failure> {
     Ok(task::labels(labels)?)
 }
 
-/// A lock that a run needs.
+/// The need of a lock.
 pub(super) fn lock(name: &Name) -> Result<Need, Failure> {
     Ok(Need::Lock(resources::own_name(Kind::Lock, name)?.name))
 }
 
-/// Slots that a run needs, written `NAME` or `NAME=WEIGHT`.
+/// The need of slots, written `NAME` or `NAME=WEIGHT`.
 pub(super) fn slots(text: &str) -> Result<Need, Failure> {
     let (name, weight) = match text.rsplit_once('=') {
         None => (text, 1),
@@ -53,12 +53,12 @@ pub(super) fn slots(text: &str) -> Result<Need, Failure> {
     Ok(Need::Slots { name: resources::own_name(Kind::Semaphore, &name)?.name, weight })
 }
 
-/// The locks and slots, each once, in an order that does not depend on how they were given.
+/// The locks and slots without duplicates, in an order that does not depend on the input.
 pub(super) fn needs(needs: Vec<Need>) -> Result<Vec<Need>, Failure> {
     Ok(task::needs(needs)?)
 }
 
-/// The same, as they are named on the command line.
+/// The same, from the options of the command line.
 pub(super) fn named_needs(locks: &[Name], semaphores: &[String]) -> Result<Vec<Need>, Failure> {
     let slots = |text: &String| slots(text).map_err(|error| error.at(&format!("--semaphore {text}")));
     needs(locks.iter().map(lock).chain(semaphores.iter().map(slots)).collect::<Result<_, _>>()?)

@@ -1,4 +1,4 @@
-//! Where a new task stands in the backlog: what all ways to hand one over have in common.
+//! The place of a new task in the backlog: the arguments that all commands share that create one.
 
 use banksman_core::backlog::{Edge, Section};
 use banksman_core::pipeline::plan::{Context as Vars, PlanLand, Text};
@@ -41,17 +41,17 @@ pub(crate) struct TaskArgs {
     landing: LandArgs,
 }
 
-/// A task that has its place, and no work yet.
+/// A task with its place in the backlog, and without work.
 pub(crate) struct FoundTask {
     pub(crate) spec: Spec,
     pub(crate) section: Option<Section>,
     pub(crate) depends_on: Vec<Edge>,
-    /// The run that hands it over, if it is a child.
+    /// The epoch of the run that creates it, for a child.
     pub(crate) by: Option<Epoch>,
 }
 
 impl TaskArgs {
-    /// The same for a pipeline that says where it works and lands. What was given on the command line comes first.
+    /// Applies the worktree and landing of a plan. The arguments of the command line have precedence.
     pub(crate) fn with_landing(mut self, land: &PlanLand, vars: &Vars) -> TaskArgs {
         let name = |text: &Option<Text>| text.as_ref().and_then(|text| text.name(vars)).map(String::from);
         self.place.or_worktree(name(&land.branch));
@@ -59,7 +59,7 @@ impl TaskArgs {
         self
     }
 
-    /// Finds all that was named.
+    /// Resolves the names in the arguments.
     pub(crate) fn find(
         self,
         title: Title,
@@ -86,7 +86,7 @@ impl TaskArgs {
     }
 }
 
-/// The task that creates another, with the number of the run that speaks for it.
+/// The task that creates a child, with the epoch of its calling run.
 fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
     let (task, epoch) = super::inherited()?.ok_or_else(|| {
         Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
@@ -95,18 +95,18 @@ fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
     Ok((Some(task), Some(epoch)))
 }
 
-/// The dependencies that these lists name.
+/// The dependencies in these lists of names.
 pub(super) fn edges(reader: &mut Reader, lists: &[String], allow_failed: bool) -> Result<Vec<Edge>, Failure> {
     let mut names: Vec<&str> = Vec::new();
     for list in lists {
-        // A title may have commas in it.
+        // A title may contain commas.
         if list.contains(',') && find::is_title(reader, list)? {
             names.push(list);
         } else {
             names.extend(dependencies::names([list.as_str()]));
         }
     }
-    // Before each of them is looked for.
+    // Checked before the lookups.
     if names.len() > EDGE_LIMIT {
         return Err(Failure::usage(dependencies::DagError::TooMany(names.len())));
     }

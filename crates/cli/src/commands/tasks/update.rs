@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, YELLOW};
 use crate::views::tasks::TaskView;
 
-/// What is kept of a task that a person calls failed without a word.
-const BY_HAND: &str = "said to have failed, by hand";
+/// The error of a task that a person marks as failed without a reason.
+const DEFAULT_ERROR: &str = "said to have failed, by hand";
 
 /// Change a task.
 ///
@@ -123,7 +123,7 @@ impl Update {
             (edit, Some(status)) => {
                 let by = claim::speaker(self.claim.holder.as_ref())?;
                 let epoch = self.epoch.map(Epoch);
-                if let Some(request) = wish(status, &mut reader, id.clone(), by, epoch, self.anyway)? {
+                if let Some(request) = status_request(status, &mut reader, id.clone(), by, epoch, self.anyway)? {
                     if let TaskRequest::Retry { .. } = request {
                         super::remove_done(&context.sessions(client.project()), &view::listed(&mut reader, &id)?.0.task)?;
                     }
@@ -145,7 +145,7 @@ impl Update {
         context.printer.result(&view, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"))
     }
 
-    /// What is different, if anything is.
+    /// The edit from the arguments, if there is one.
     fn edit(&self, config: &Config, reader: &mut Reader) -> Result<Option<Edit>, Failure> {
         let section = match (&self.section, self.no_section) {
             (Some(name), _) => Some(Some(find::section(reader, name)?.id)),
@@ -170,7 +170,7 @@ impl Update {
         Ok((edit != Edit::default()).then_some(edit))
     }
 
-    /// All that its runs hold, if that is to change.
+    /// The new needs, if they change.
     fn needs(&self) -> Result<Option<Vec<Need>>, Failure> {
         if self.locks.is_empty() && self.semaphores.is_empty() {
             return Ok(self.no_needs.then(Vec::new));
@@ -178,7 +178,7 @@ impl Update {
         spec::named_needs(&self.locks, &self.semaphores).map(Some)
     }
 
-    /// How it is tried again, if that is to change.
+    /// The new retry policy, if it changes.
     fn restart(&self, config: &Config) -> Option<Option<Policy>> {
         let policy = || Policy {
             max_attempts: self.max_attempts.unwrap_or(config.restart.max_attempts),
@@ -197,7 +197,7 @@ fn is_loop(reader: &mut Reader, id: &TaskId) -> Result<bool, Failure> {
     Ok(view::listed(reader, id)?.0.task.spec.restart.is_some())
 }
 
-/// Changes what is to be done.
+/// Applies an edit.
 fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
     match client.request(TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
         TaskOutcome::Kept(_) => Ok(()),
@@ -209,7 +209,7 @@ fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
     }
 }
 
-/// Asks for another status.
+/// Sends a request that changes the status.
 fn conclude(client: &Client, id: &TaskId, status: Status, request: TaskRequest) -> Result<(), Failure> {
     match client.request(request)? {
         TaskOutcome::Stepped(
@@ -221,14 +221,14 @@ fn conclude(client: &Client, id: &TaskId, status: Status, request: TaskRequest) 
             | Outcome::NotPending(Status::Pending),
             _,
         ) => Ok(()),
-        // What is asked for is so already.
+        // The task has this status already.
         TaskOutcome::Stepped(Outcome::Over(found), _) if found == status => Ok(()),
         outcome => Err(refused(id, &outcome)),
     }
 }
 
-/// What to ask of a task so that it stands so.
-fn wish(
+/// The request that leads to a status.
+fn status_request(
     status: Status,
     reader: &mut Reader,
     id: TaskId,
@@ -239,7 +239,7 @@ fn wish(
     let finish = |id, verdict| TaskRequest::Finish { id, by: by.clone(), epoch, anyway, verdict };
     Ok(Some(match status {
         Status::Completed => finish(id, Verdict::Done { output: None }),
-        Status::Failed => finish(id, Verdict::Failed { error: BY_HAND.into() }),
+        Status::Failed => finish(id, Verdict::Failed { error: DEFAULT_ERROR.into() }),
         Status::Review => TaskRequest::Set { id, by, mark: Mark::Review },
         Status::Skipped => TaskRequest::Set { id, by, mark: Mark::Skipped },
         Status::Pending => {

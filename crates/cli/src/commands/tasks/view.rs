@@ -1,4 +1,4 @@
-//! Tasks as people and programs see them.
+//! Tasks as text.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::format;
 use crate::printer::{CYAN, DIM, GREEN, RED, YELLOW};
 use crate::terminal;
 
-/// How much of an error stands in a table that nothing else limits.
+/// The width of an error in a table without another limit.
 const WIDEST: usize = 100;
 
-/// How a task stands, in its colour.
+/// The status in its colour.
 pub(crate) fn coloured(status: Status) -> String {
     let style = match status {
         Status::Completed => GREEN,
@@ -29,10 +29,10 @@ pub(crate) fn coloured(status: Status) -> String {
     format!("{style}{status}{style:#}")
 }
 
-/// The first line of a text, and not much of that.
+/// The start of the first line of a text.
 pub(crate) fn brief(text: &str, width: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
-    // What would command the terminal is shown as something that does not.
+    // Control characters are replaced.
     let harmless = |c: char| match c {
         '\t' => ' ',
         _ if c.is_control() => char::REPLACEMENT_CHARACTER,
@@ -48,7 +48,7 @@ pub(super) fn tasks(number: usize) -> String {
     if number == 1 { "1 task".into() } else { format!("{number} tasks") }
 }
 
-/// A task, its own row and what holds it back, as they are now.
+/// A task with its unmet dependencies, and all sections.
 pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeMap<SectionId, Section>), Failure> {
     let keys = [Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::Sections].into();
     let mut backlog = reader.view().load(&keys)?.tables.backlog;
@@ -57,13 +57,13 @@ pub(super) fn listed(reader: &mut Reader, id: &TaskId) -> Result<(Listed, BTreeM
     Ok((Listed { task, unmet }, backlog.sections))
 }
 
-/// Why it has failed.
+/// The error of a failed task.
 pub(crate) fn error(task: &Task) -> Option<&str> {
     let State::Done(TaskEnd::Failed { error }) = &task.state else { return None };
     Some(error)
 }
 
-/// What is worth a remark about how a task stands.
+/// Details on the status of a task.
 pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
     let task = &listed.task;
     match &task.state {
@@ -106,7 +106,7 @@ fn runs(number: u32) -> String {
     if number == 1 { "1 run".into() } else { format!("{number} runs") }
 }
 
-/// What a run needs, as `tasks add` takes it.
+/// A need in words.
 pub(super) fn need_words(need: &Need) -> String {
     match need {
         Need::Lock(name) => format!("lock {name}"),

@@ -60,7 +60,7 @@ impl Wait {
         };
         let timeout = self.timeout.map(|timeout| timeout.0);
         let options = UntilOptions { cancel: signals.as_fd(), timeout, tick: watched.then_some(Duration::from_secs(1)) };
-        let (files, open) = (context.sessions(client.project()), || context.client_of_nobody().ok());
+        let (files, open) = (context.sessions(client.project()), || context.runner_client().ok());
         let ended = wait_for_tasks(&client, &files, &ids, &options, &open, &mut progress);
         if watched {
             context.printer.rewrite("");
@@ -126,7 +126,7 @@ fn line(tasks: &[AwaitedTask], elapsed: Duration) -> String {
     format!("waiting for {what} {DIM}({}; Ctrl-C to stop waiting){DIM:#}", format::span(Dur(elapsed).span()))
 }
 
-/// What became of all of them.
+/// The JSON output.
 #[derive(Serialize)]
 struct Waited<'a> {
     completed: bool,

@@ -1,4 +1,4 @@
-//! Where a new task works.
+//! The workspace of a new task.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,7 +50,7 @@ enum Where {
 }
 
 impl WhereArgs {
-    /// A worktree, unless something else was asked for.
+    /// Selects a worktree, unless another workspace was given.
     pub(super) fn or_worktree(&mut self, branch: Option<String>) {
         if self.workspace.is_none() && self.cwd.is_none() {
             self.worktree = true;
@@ -58,7 +58,7 @@ impl WhereArgs {
         }
     }
 
-    /// What was asked for, or what follows from the directory in which that was done. A task for people has no directory.
+    /// The workspace that was given, or that follows from the current directory. A manual task has no directory.
     pub(super) fn choose(
         self,
         client: &Client,
@@ -81,7 +81,7 @@ impl WhereArgs {
             (None, None) => match around(project, reader)? {
                 Some(found) => Ok(found),
                 None if work.is_none() => Ok(WorkspaceSpec::Checkout),
-                // Agents that share a checkout overwrite each other's files.
+                // Agents in the same checkout would overwrite each other's files.
                 None if matches!(work, Some(Work::Agent(_))) && has_commits(project) => self.worktree(project, is_child),
                 None => match client.config().workspace.default {
                     WorkspaceDefault::Checkout => Ok(WorkspaceSpec::Checkout),
@@ -92,7 +92,7 @@ impl WhereArgs {
         }
     }
 
-    /// A worktree. What can be refused now is not left to its first run.
+    /// A worktree. Errors that can be found now are not left to the first run.
     fn worktree(self, project: &Project, is_child: bool) -> Result<WorkspaceSpec, Failure> {
         let repository = workspaces::repository(project)?;
         if let Some(branch) = &self.branch {
@@ -106,7 +106,7 @@ impl WhereArgs {
                 repository.commit(&base).map_err(git_failed)?.ok_or_else(|| WorkspaceError::NoBase(base.clone()))?;
                 Some(base)
             }
-            // A child begins with what its parent has committed when it hands it over.
+            // A child starts from the commit of its parent at the time of the call.
             (None, Some(parent)) => match Repository::of(Path::new(&parent)).map_err(git_failed)? {
                 Some(parent) => parent.commit("HEAD").map_err(git_failed)?,
                 None => None,
@@ -118,12 +118,12 @@ impl WhereArgs {
     }
 }
 
-/// Whether the project is a git repository in which a branch can begin.
+/// Whether the project is a git repository with a commit.
 fn has_commits(project: &Project) -> bool {
     workspaces::repository(project).is_ok_and(|repository| repository.commit("HEAD").is_ok_and(|head| head.is_some()))
 }
 
-/// The workspace, or somebody's worktree of the project's repository, that this command was given in.
+/// The workspace, or another worktree of the project's repository, that contains the current directory.
 fn around(project: &Project, reader: &mut Reader) -> Result<Option<WorkspaceSpec>, Failure> {
     let Ok(here) = std::env::current_dir() else { return Ok(None) };
     if let Some(workspace) = variable("BANKSMAN_WORKSPACE").filter(|workspace| here.starts_with(workspace))
@@ -144,15 +144,15 @@ fn around(project: &Project, reader: &mut Reader) -> Result<Option<WorkspaceSpec
     directory(if inner.is_dir() { &inner } else { &top }).map(|path| Some(WorkspaceSpec::Cwd(path)))
 }
 
-/// The task whose workspace a directory is.
+/// The task that owns the workspace in this directory.
 fn managed(reader: &mut Reader, top: &Path) -> Result<Option<TaskId>, Failure> {
     let rows = reader.view().load(&[Key::Workspaces].into())?.tables.backlog.workspaces;
-    let is_it = |path: &str| Path::new(path).canonicalize().is_ok_and(|path| path == top);
-    Ok(rows.into_values().find(|row| is_it(row.place.path())).map(|row| row.owner))
+    let is_same_path = |path: &str| Path::new(path).canonicalize().is_ok_and(|path| path == top);
+    Ok(rows.into_values().find(|row| is_same_path(row.place.path())).map(|row| row.owner))
 }
 
-/// The top of the linked worktree of the project's repository that a directory is in. Asked without git, because nearly every task is added in
-/// the project itself.
+/// The top of the linked worktree of the project's repository that contains a directory. Checked without git, because
+/// nearly every task is added in the project itself.
 fn linked_worktree(here: &Path, root: &Path) -> Option<PathBuf> {
     let top = here.ancestors().take_while(|dir| *dir != root).find(|dir| dir.join(".git").exists())?;
     let link = fs::read_to_string(top.join(".git")).ok()?;

@@ -1,4 +1,4 @@
-//! What ran when: the picture of a project's log, of the demo, and of a report.
+//! The timeline: which task ran when. The demo and the report use it, too.
 
 pub(crate) mod picture;
 pub(crate) mod rows;
@@ -24,13 +24,13 @@ use picture::Axis;
 use rows::{End, Known, Row, Section, State, Timeline};
 use view::TimelineView;
 
-/// How far back a timeline goes unless told otherwise.
+/// The length of a timeline without `--since`.
 const DAY: i64 = 86_400_000;
 
-/// How many events are read at most: the newest.
+/// The upper bound on events read: the newest.
 const EVENTS: usize = 200_000;
 
-/// How many tasks people are shown, and how wide the picture is where there is no terminal.
+/// The number of tasks drawn as text, and the width of the picture without a terminal.
 const ROWS: usize = 60;
 const WIDTH: usize = 100;
 
@@ -122,12 +122,12 @@ pub(crate) fn summary(timeline: &Timeline) -> String {
     format!("{}{ends}; {} of work in {}, at most {most} at a time", format::tasks(rows.len()), spans[0], spans[1])
 }
 
-/// Whether something was at work on a task, or a person was asked about it.
+/// Whether a run or a person's decision appears in the row.
 fn has_happened(row: &Row) -> bool {
     row.segments().any(|(.., state)| state.is_at_work() || state == State::AwaitingDecision)
 }
 
-/// Leaves the tasks that were worked on last.
+/// Keeps the rows with the latest changes.
 fn keep_newest(timeline: &mut Timeline, number: usize) {
     let last = |row: &Row| row.changes.last().map_or(0, |change| change.0);
     let mut ends: Vec<(i64, TaskId)> = timeline.all_rows().map(|row| (last(row), row.id.clone())).collect();
@@ -136,7 +136,7 @@ fn keep_newest(timeline: &mut Timeline, number: usize) {
     timeline.sections.iter_mut().for_each(|section| section.rows.retain(|row| !gone.contains(&row.id)));
 }
 
-/// What happened since a moment; without one, since the first run of the last day.
+/// The timeline since a moment; without one, since the first run of the last day.
 pub(crate) fn read(reader: &mut Reader, since: Option<Wall>) -> Result<Timeline, Failure> {
     let now = reader.view().load(&[Key::Sections].into())?;
     let filter = EventFilter { since: Some(since.unwrap_or(Wall(now.wall.0 - DAY))), ..EventFilter::default() };
@@ -144,8 +144,8 @@ pub(crate) fn read(reader: &mut Reader, since: Option<Wall>) -> Result<Timeline,
     loop {
         let page = reader.view().events(after, &filter)?;
         after = page.last;
-        let is_telling = |event: &EventRow| matches!(&*event.source.component, "task" | "section" | "semaphore");
-        events.extend(page.events.into_iter().filter(is_telling));
+        let is_relevant = |event: &EventRow| matches!(&*event.source.component, "task" | "section" | "semaphore");
+        events.extend(page.events.into_iter().filter(is_relevant));
         let excess = events.len().saturating_sub(EVENTS);
         events.drain(..excess);
         if !page.more {
@@ -166,7 +166,7 @@ pub(crate) fn read(reader: &mut Reader, since: Option<Wall>) -> Result<Timeline,
     Ok(Timeline::between(begin, now.wall, &events, sections.collect(), known))
 }
 
-/// What the tasks are called that events are about.
+/// The titles, sections and parents of the tasks of these events.
 fn known(reader: &mut Reader, events: &[EventRow]) -> Result<BTreeMap<TaskId, Known>, Failure> {
     let of_tasks = events.iter().filter(|event| &*event.source.component == "task");
     let ids: BTreeSet<TaskId> = of_tasks.filter_map(|event| TaskId::new(event.source.id.as_deref()?).ok()).collect();

@@ -1,4 +1,4 @@
-//! A timeline as text: one row per task, as wide as it may be, readable without colours too.
+//! A timeline as text: one row per task, fitted to the width, readable without colours.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use crate::format;
 use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 use crate::terminal::{self, Style};
 
-/// How wide the names are at least, and what follows the bars.
+/// The minimum width of the names, and the width of the results behind the bars.
 const NAMES: usize = 10;
 const RESULT: usize = 9;
 
-/// How often a column is looked at.
+/// The number of samples per column.
 const PARTS: i64 = 8;
 
 const PLAIN: Style = Style::PLAIN;
 
 type Cell = (char, Style);
 
-/// How the axis is labelled.
+/// The labels of the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
-    /// With the time since the beginning.
+    /// Time since the start of the timeline.
     Elapsed,
-    /// With the time of day.
+    /// Time of day.
     Clock,
 }
 
@@ -37,13 +37,13 @@ const STEPS: [i64; 18] =
 
 struct Picture<'a> {
     timeline: &'a Timeline,
-    /// The tasks that are in it.
+    /// The tasks with a row.
     shown: BTreeSet<TaskId>,
     names: usize,
     bars: usize,
 }
 
-/// The whole picture, in so many columns.
+/// Draws the picture in this many columns.
 pub(crate) fn draw(timeline: &Timeline, axis: Axis, width: usize) -> String {
     let shown = timeline.ids();
     let longest = timeline.all_rows().map(|row| terminal::width(&name(row, &shown)) + 4).max().unwrap_or(0);
@@ -84,7 +84,7 @@ impl Picture<'_> {
         lines.join("\n")
     }
 
-    /// What is written below the line of the kill.
+    /// The label below the mark of the kill.
     fn kill(&self, width: usize) -> Option<String> {
         let kill = self.timeline.kill?;
         let text = format!("kill -9 of the runner at {:.1} s", seconds(kill));
@@ -98,7 +98,7 @@ impl Picture<'_> {
 
     fn task(&self, row: &Row) -> String {
         let mut cells = self.cells(|time| row.at(time).map_or((' ', PLAIN), cell));
-        // What was too short to be the longest of its column is shown where nothing else is.
+        // A run too short to dominate a column is drawn if the column shows no other run.
         for (from, _, state) in row.segments().filter(|(.., state)| state.is_at_work()) {
             let drawn = &mut cells[self.column(from)];
             if !matches!(drawn.0, '█' | '▒' | '░' | '▓' | '│') {
@@ -122,7 +122,7 @@ impl Picture<'_> {
         self.line(&format!("  {}", name(row, &self.shown)), &cells, &format!("{result} {DIM}{}{DIM:#}", took(row.worked())))
     }
 
-    /// What lasted longest in each column, with the line of the kill through all.
+    /// The state with the most samples in each column, with the mark of the kill.
     fn cells(&self, cell: impl Fn(i64) -> Cell) -> Vec<Cell> {
         let (length, bars) = (self.timeline.length, self.bars as i64);
         let time = |column: usize, part: i64| (column as i64 * PARTS + part) * length / (bars * PARTS);
@@ -142,7 +142,7 @@ impl Picture<'_> {
         usize::try_from(time * self.bars as i64 / self.timeline.length).unwrap_or(0).min(self.bars - 1)
     }
 
-    /// Marks at round times, as many as have room.
+    /// Labels at round times, as many as fit.
     fn axis(&self, axis: Axis) -> String {
         let mut text = String::new();
         let place = |at: i64| usize::try_from(at * self.bars as i64 / self.timeline.length).unwrap_or(self.bars);
@@ -165,12 +165,12 @@ impl Picture<'_> {
     }
 }
 
-/// The marks of an axis in so many columns: when, and what is written there.
+/// The times and labels of an axis with this many columns.
 pub(crate) fn ticks(timeline: &Timeline, axis: Axis, columns: usize) -> Vec<(i64, String)> {
     let (length, columns) = (timeline.length, columns as i64);
     let zone = TimeZone::system();
     let begin = Timestamp::from_millisecond(timeline.begin.0).unwrap_or_default();
-    // A clock shows round times, wherever the picture begins.
+    // A clock axis has round times, wherever the picture starts.
     let shift = match axis {
         Axis::Elapsed => 0,
         Axis::Clock => timeline.begin.0 + i64::from(zone.to_offset(begin).seconds()) * 1_000,
@@ -203,12 +203,12 @@ fn elapsed(ms: i64) -> String {
     }
 }
 
-/// `42 ms`, `0.6 s`, and from a minute on `3 min`.
+/// `42 ms`, `0.6 s`; a minute and more as `3 min`.
 pub(crate) fn took(ms: i64) -> String {
     if (100..60_000).contains(&ms) { format!("{:.1} s", seconds(ms)) } else { format::span(Span::from_ms(ms)) }
 }
 
-/// The title of a row, which stands below that of its parent if that is in the picture.
+/// The title of a row, marked as a child if its parent has a row.
 pub(crate) fn name(row: &Row, shown: &BTreeSet<TaskId>) -> String {
     let title = terminal::one_line(&row.title);
     if row.parent.as_ref().is_some_and(|parent| shown.contains(parent)) { format!("└ {title}") } else { title }
@@ -229,7 +229,7 @@ fn cell(state: State) -> Cell {
     }
 }
 
-/// Cells of the same colour are painted together.
+/// Adjacent cells with the same style share an escape sequence.
 fn paint(cells: &[Cell]) -> String {
     let paint = |group: &[Cell]| {
         let (text, style) = (group.iter().map(|(letter, _)| *letter).collect::<String>(), group[0].1);
@@ -238,7 +238,7 @@ fn paint(cells: &[Cell]) -> String {
     cells.chunk_by(|a, b| a.1 == b.1).map(paint).collect()
 }
 
-/// What the signs mean that are in the picture.
+/// The meaning of the signs in the picture.
 fn legend(timeline: &Timeline, width: usize) -> String {
     let has_state = |state: State| timeline.all_rows().any(|row| row.changes.iter().any(|change| change.1 == state));
     let has_mark = |mark: Mark| timeline.all_rows().any(|row| row.marks.iter().any(|(_, other)| *other == mark));

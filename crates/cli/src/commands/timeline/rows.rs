@@ -1,4 +1,4 @@
-//! What became of every task over time: a pure function from events to rows.
+//! The state of every task over time: a pure function from events to rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,40 +7,39 @@ use banksman_core::task::RetryReason;
 use banksman_core::{Name, RunId, SectionId, TaskId, Wall};
 use banksman_store::EventRow;
 
-/// How things stand with a task at some time.
+/// The state of a task at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Others must be completed first.
+    /// Waits for dependencies.
     Waits,
-    /// Only a slot, a lock or a runner is missing.
+    /// Waits for a slot, a lock or a runner.
     Ready,
     Runs,
-    /// It runs, and its runner was killed.
+    /// Runs after its runner was killed.
     Alone,
-    /// It runs, and leaves its slot to others while it waits for them.
+    /// Runs without its slot while it waits for children.
     Lends,
-    /// It runs, and will crash.
+    /// Runs, and will crash.
     Crashes,
-    /// It shows no activity.
+    /// Shows no activity.
     Stuck,
     AwaitingDecision,
-    /// Its work is in the merge queue.
+    /// The work is in the merge queue.
     Lands,
     Over,
 }
 
-/// What happens to a task in one moment.
+/// A single moment in the life of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     Crashed,
     Adopted,
-    /// It stopped early, and is run again.
+    /// Stopped early, and runs again.
     Again,
-    /// A person has stopped it.
+    /// Stopped by a person.
     Stopped,
 }
 
-/// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Completed,
@@ -48,26 +47,26 @@ pub(crate) enum End {
     Cancelled,
 }
 
-/// A task. All times are in milliseconds since the beginning of the timeline.
+/// A task. All times are in milliseconds since the start of the timeline.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) id: TaskId,
     pub(crate) title: String,
     pub(crate) parent: Option<TaskId>,
     pub(crate) end: Option<End>,
-    /// How many runs began, and how many came to nothing and were followed by another.
+    /// The number of runs that began, and of runs that were followed by a retry.
     pub(crate) runs: u32,
     pub(crate) retries: u32,
     pub(crate) changes: Vec<(i64, State)>,
     pub(crate) marks: Vec<(i64, Mark)>,
     unmet: BTreeSet<TaskId>,
-    /// The run that works on it, since when, and whether it has lent its slot.
+    /// The current run, its start, and whether it has lent its slot.
     run: Option<(RunId, i64, bool)>,
-    /// Whether that is being ended: whoever ends it may take it over for that.
+    /// Whether the run is being ended. A runner that adopts a run only to end it is not marked.
     is_ending: bool,
 }
 
-/// A section with its tasks; those of none are in one without a name.
+/// A section with its tasks. Tasks without a section are in one without a name.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) id: Option<SectionId>,
@@ -76,7 +75,7 @@ pub(crate) struct Section {
     pub(crate) rows: Vec<Row>,
 }
 
-/// What is known of a task that was added before the first event.
+/// The data of a task that was added before the first event.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     pub(crate) title: String,
@@ -84,9 +83,9 @@ pub(crate) struct Known {
     pub(crate) parent: Option<TaskId>,
 }
 
-/// The life of a runner, by the wall clock.
+/// The lifetime of a runner on the wall clock.
 #[derive(Debug, Clone)]
-pub(crate) struct Shift {
+pub(crate) struct RunnerSpan {
     pub(crate) name: &'static str,
     pub(crate) from: Wall,
     pub(crate) to: Wall,
@@ -99,25 +98,25 @@ pub(crate) struct Timeline {
     pub(crate) length: i64,
     /// The runners: name, from, to.
     pub(crate) runners: Vec<(&'static str, i64, i64)>,
-    /// When one of them was killed.
+    /// When a runner was killed.
     pub(crate) kill: Option<i64>,
     pub(crate) sections: Vec<Section>,
-    /// How many slots were taken from when on.
+    /// The number of slots taken since each time.
     pub(crate) slots: Vec<(i64, u32)>,
     pub(crate) capacity: u32,
     known: BTreeMap<TaskId, Known>,
 }
 
 impl Timeline {
-    /// A story whose runners are known, from its log. `ends` tells when runs really ended: while no runner is there, the log learns it
-    /// later.
-    pub(crate) fn of(events: &[EventRow], ends: &BTreeMap<RunId, Wall>, shifts: &[Shift]) -> Timeline {
-        let begin = shifts.first().map_or(Wall(0), |shift| shift.from);
+    /// The timeline of a demo, whose runners are known. `ends` has the actual ends of runs: the log records an end
+    /// without a runner later.
+    pub(crate) fn of(events: &[EventRow], ends: &BTreeMap<RunId, Wall>, spans: &[RunnerSpan]) -> Timeline {
+        let begin = spans.first().map_or(Wall(0), |span| span.from);
         let since = |wall: Wall| (wall.0 - begin.0).max(0);
         let mut timeline = Timeline {
             begin,
-            runners: shifts.iter().map(|shift| (shift.name, since(shift.from), since(shift.to))).collect(),
-            kill: shifts.iter().find(|shift| shift.is_killed).map(|shift| since(shift.to)),
+            runners: spans.iter().map(|span| (span.name, since(span.from), since(span.to))).collect(),
+            kill: spans.iter().find(|span| span.is_killed).map(|span| since(span.to)),
             slots: vec![(0, 0)],
             ..Timeline::default()
         };
@@ -126,7 +125,7 @@ impl Timeline {
         timeline
     }
 
-    /// A part of a project's log, from one moment to another. Tasks and sections that are older are known.
+    /// A part of a project's log. `sections` and `known` have what is older than the first event.
     pub(crate) fn between(
         begin: Wall,
         end: Wall,
@@ -179,23 +178,22 @@ impl Timeline {
         self.sections.iter().flat_map(|section| &section.rows)
     }
 
-    /// The tasks that have a row.
     pub(crate) fn ids(&self) -> BTreeSet<TaskId> {
         self.all_rows().map(|row| row.id.clone()).collect()
     }
 
-    /// The only runner is killed: its runs go on alone.
+    /// The only runner is killed: its runs continue without a runner.
     fn orphan(&mut self) {
         let kill = self.kill.unwrap_or_default();
-        self.rows().filter(|row| row.run.is_some()).for_each(|row| row.turn(kill, State::Alone));
+        self.rows().filter(|row| row.run.is_some()).for_each(|row| row.change_state(kill, State::Alone));
     }
 
-    /// Adds a row: below its parent if that is there, else at the end of its section.
+    /// Adds a row below its parent, or at the end of its section.
     fn add(&mut self, id: TaskId, known: Known, unmet: BTreeSet<TaskId>, change: (i64, State)) {
         let section = match self.sections.iter().position(|section| section.id == known.section) {
             Some(index) => index,
             None => {
-                // Those of no section come first, without a headline.
+                // Tasks without a section come first, without a heading.
                 let section = Section { id: None, name: String::new(), is_exclusive: false, rows: Vec::new() };
                 match self.sections.iter().position(|section| section.id.is_none()) {
                     Some(index) => index,
@@ -240,7 +238,7 @@ impl Timeline {
         if self.rows().all(|row| row.id != id)
             && let Some(known) = self.known.remove(&id)
         {
-            // What it was before is not known, unless the event says so.
+            // The earlier state is not known, unless the event implies it.
             let state = match fact {
                 TaskFact::Started { .. } | TaskFact::Retried {} => State::Ready,
                 _ => State::Runs,
@@ -255,40 +253,40 @@ impl Timeline {
                 row.is_ending = false;
                 row.runs += 1;
                 row.end = None;
-                row.turn(at, State::Runs);
+                row.change_state(at, State::Runs);
             }
             TaskFact::Stopping { .. } => row.is_ending = true,
             TaskFact::Adopted { .. } if row.is_ending => {}
             TaskFact::Adopted { .. } => {
                 row.marks.push((at, Mark::Adopted));
                 let lends = row.run.as_ref().is_some_and(|(.., lends)| *lends);
-                row.turn(at, if lends { State::Lends } else { State::Runs });
+                row.change_state(at, if lends { State::Lends } else { State::Runs });
             }
-            TaskFact::Stuck { .. } => row.turn(at, State::Stuck),
-            TaskFact::Recovered { .. } => row.turn(at, State::Runs),
+            TaskFact::Stuck { .. } => row.change_state(at, State::Stuck),
+            TaskFact::Recovered { .. } => row.change_state(at, State::Runs),
             TaskFact::Restarting { why: Some(why), .. } if !is_failure(why) => {
                 row.finish(end);
                 row.run = None;
-                // What a person has stopped has used no attempt.
+                // A run that a person has stopped has used no attempt.
                 let is_stopped = why == RetryReason::Stopped;
                 row.retries += u32::from(!is_stopped);
                 row.marks.push((end, if is_stopped { Mark::Stopped } else { Mark::Again }));
-                row.turn(end, State::Ready);
+                row.change_state(end, State::Ready);
             }
             TaskFact::Asked { .. } | TaskFact::Escalated { .. } => {
                 row.finish(end);
                 row.run = None;
-                row.turn(end, State::AwaitingDecision);
+                row.change_state(end, State::AwaitingDecision);
             }
-            TaskFact::Retried {} => row.turn(at, State::Ready),
+            TaskFact::Retried {} => row.change_state(at, State::Ready),
             TaskFact::Landing { .. } => {
                 row.finish(end);
                 row.run = None;
-                row.turn(end, State::Lands);
+                row.change_state(end, State::Lands);
             }
             TaskFact::SentBack { .. } => {
                 row.marks.push((at, Mark::Again));
-                row.turn(at, State::Ready);
+                row.change_state(at, State::Ready);
             }
             TaskFact::Restarting { .. } => {
                 row.finish(end);
@@ -296,14 +294,14 @@ impl Timeline {
                 row.changes.iter_mut().filter(|change| change.0 >= start).for_each(|change| change.1 = State::Crashes);
                 row.retries += 1;
                 row.marks.push((end, Mark::Crashed));
-                row.turn(end, State::Ready);
+                row.change_state(end, State::Ready);
             }
             TaskFact::Complete { .. } => {
                 row.finish(end);
                 (row.run, row.end) = (None, Some(End::Completed));
                 for other in self.rows() {
                     if other.unmet.remove(&id) && other.unmet.is_empty() {
-                        other.turn(at, State::Ready);
+                        other.change_state(at, State::Ready);
                     }
                 }
             }
@@ -327,7 +325,7 @@ impl Timeline {
             Fact::Released(ended) | Fact::Reclaimed(ended) => (ended.holder, used.saturating_sub(1), State::Lends),
             Fact::Increased(_) | Fact::OfferLapsed(_) => return,
         };
-        // A part of a log does not tell how many were taken before it.
+        // A part of a log does not contain how many slots were taken before.
         if !self.slots.is_empty() {
             self.slots.push((at, used));
         }
@@ -336,12 +334,12 @@ impl Timeline {
                 && run.holder() == holder
             {
                 *lends = state == State::Lends;
-                row.turn(at, state);
+                row.change_state(at, state);
             }
         }
     }
 
-    /// How many slots were taken at some time.
+    /// The number of slots taken at some time.
     pub(crate) fn slots_at(&self, time: i64) -> u32 {
         if self.slots.is_empty() {
             return self.busy_at(time);
@@ -349,14 +347,14 @@ impl Timeline {
         self.slots.iter().take_while(|(from, _)| *from <= time).last().map_or(0, |(_, used)| *used)
     }
 
-    /// How many tasks were at work at some time.
+    /// The number of tasks with a run at some time.
     fn busy_at(&self, time: i64) -> u32 {
         let is_busy = |row: &&Row| row.at(time).is_some_and(|state| state.is_at_work() && state != State::Lends);
         u32::try_from(self.all_rows().filter(is_busy).count()).unwrap_or(u32::MAX)
     }
 }
 
-/// Whether a run that is followed by another has failed itself.
+/// Whether the retried run itself has failed.
 fn is_failure(why: RetryReason) -> bool {
     use RetryReason::{
         Auth, Failed, Guard, Hung, Landing, Lost, Network, Never, NoVerdict, Overloaded, Overtime, Quota, Shortage, Untrusted,
@@ -368,15 +366,15 @@ fn is_failure(why: RetryReason) -> bool {
 }
 
 impl Row {
-    fn turn(&mut self, at: i64, state: State) {
-        // What lasts no time is not worth a change.
+    fn change_state(&mut self, at: i64, state: State) {
+        // A state of zero duration is dropped.
         if self.changes.last().is_some_and(|last| last.0 == at) {
             self.changes.pop();
         }
         self.changes.push((at, state));
     }
 
-    /// Its run ended then, whatever was believed since.
+    /// Ends the run at this time; later states of it were recorded without knowing its end.
     fn finish(&mut self, end: i64) {
         self.changes.retain(|(at, _)| *at < end);
         self.changes.push((end, State::Over));
@@ -390,17 +388,17 @@ impl Row {
         self.marks.iter().filter(|(_, mark)| *mark == wanted).map(|(at, _)| *at).collect()
     }
 
-    /// From when to when it was in which state, until it was over.
+    /// The start and the end of each state, until the task was over.
     pub(crate) fn segments(&self) -> impl Iterator<Item = (i64, i64, State)> {
         self.changes.windows(2).map(|pair| (pair[0].0, pair[1].0, pair[0].1))
     }
 
-    /// For how long something was at work on it.
+    /// The total duration of the runs.
     pub(crate) fn worked(&self) -> i64 {
         self.segments().filter(|(.., state)| state.is_at_work()).map(|(from, to, _)| to - from).sum()
     }
 
-    /// How it stood at some time.
+    /// The state at some time.
     pub(crate) fn at(&self, time: i64) -> Option<State> {
         self.changes.iter().take_while(|(from, _)| *from <= time).last().map(|(_, state)| *state)
     }

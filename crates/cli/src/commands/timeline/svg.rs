@@ -1,4 +1,4 @@
-//! A timeline as a picture for a pull request or a page.
+//! A timeline as an SVG image, for a pull request or a page.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const BARS: usize = 640;
 const LINE: usize = 22;
 const TOP: usize = 64;
 
-/// The whole picture, in one file that needs nothing else.
+/// The image as a self-contained file.
 pub(crate) fn draw(timeline: &Timeline, title: &str) -> String {
     let sections = timeline.sections.iter().filter(|section| !section.rows.is_empty());
     let lines: usize = sections.clone().map(|section| section.rows.len() + usize::from(!section.name.is_empty())).sum();
@@ -131,7 +131,7 @@ fn add(svg: &mut String, element: std::fmt::Arguments<'_>) {
     writeln!(svg, "{element}").expect("a string takes everything");
 }
 
-/// A text as XML has it, without anything that a terminal or a browser would obey.
+/// A text escaped for XML, without control characters.
 pub(crate) fn escaped(text: &str) -> String {
     terminal::plain(&terminal::one_line(text))
         .replace('&', "&amp;")

@@ -1,4 +1,4 @@
-//! The timeline as JSON has it.
+//! The timeline as JSON.
 
 use banksman_core::TaskId;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The terminal of `top`: raw mode with a way back, and a backend that writes escape sequences.
+//! The terminal of `top`: raw mode, and a backend that writes escape sequences.
 
 use std::io::{self, Stdout, Write};
 use std::sync::{Mutex, PoisonError};
@@ -9,43 +9,32 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// Leaves the line that the shell is at, and hides the cursor; and back.
+/// Switch to the alternate screen and hide the cursor; and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// How the terminal was before, while it is ours: what ends this process in any way puts it back.
+/// The terminal settings to restore, while raw mode is on: a panic restores them, too.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal in raw mode, with a screen of its own. It is as before when this is dropped, and on a panic.
+/// Raw mode with the alternate screen. Dropping it, or a panic, restores the terminal.
 pub(super) struct RawScreen(());
 
 impl RawScreen {
     pub(super) fn enter() -> io::Result<RawScreen> {
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
             hook(panic);
         }));
-        tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
-        write_all(ENTER)?;
+        make_raw()?;
         Ok(RawScreen(()))
     }
 
-    /// Does something with the terminal as it was before.
+    /// Runs a function with the terminal restored.
     pub(super) fn with_terminal_restored<R>(&self, what: impl FnOnce() -> R) -> io::Result<R> {
         restore();
         let result = what();
-        let before = tcgetattr(io::stdin())?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
-        write_all(ENTER)?;
-        Ok(result)
+        make_raw().map(|()| result)
     }
 }
 
@@ -55,9 +44,18 @@ impl Drop for RawScreen {
     }
 }
 
+fn make_raw() -> io::Result<()> {
+    let before = tcgetattr(io::stdin())?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
+    write_all(ENTER)
+}
+
 fn restore() {
     if let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // A terminal that is gone needs nothing put back.
+        // If the terminal is gone, there is nothing to restore.
         tcsetattr(io::stdin(), OptionalActions::Flush, &before).ok();
         write_all(LEAVE).ok();
     }
@@ -69,7 +67,7 @@ fn write_all(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Draws cells with escape sequences. What changed in one frame is written at once.
+/// Draws cells with escape sequences. Each frame is written at once.
 pub(super) struct Ansi {
     out: Stdout,
     frame: String,
@@ -105,7 +103,7 @@ impl Backend for Ansi {
     fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
         let mut last: Option<(u16, u16, &Cell)> = None;
         for (x, y, cell) in content {
-            // Wide characters take more than one column: the place of what follows is said anew.
+            // Wide characters take more than one column, so the position after one is set explicitly.
             let is_next = last.is_some_and(|(column, line, before)| line == y && column + 1 == x && before.symbol().is_ascii());
             if !is_next {
                 self.frame.push_str(&format!("\x1b[{};{}H", y + 1, x + 1));

@@ -1,4 +1,4 @@
-//! How much the worktrees of live runs have changed. Git takes its time, so it is asked beside the screen.
+//! The size of the changes in the worktrees of live runs. Git is slow, so a thread runs it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use banksman_core::TaskId;
 use banksman_runtime::{Project, workspaces};
 
-/// How often git is asked at most, and how many worktrees.
+/// The shortest interval between two updates, and the upper bound on worktrees.
 const EVERY: Duration = Duration::from_secs(15);
 const WORKTREES: usize = 16;
 
-/// A task with its worktree, and the commit that this began with.
+/// A task with its worktree, and the commit on which it is based.
 pub(crate) type Worktree = (TaskId, PathBuf, String);
 
-/// What is known of the worktrees: `+120 -8`.
+/// The last known sizes, such as `+120 -8`.
 #[derive(Default)]
 pub(super) struct Changes {
     known: BTreeMap<TaskId, String>,
@@ -28,7 +28,7 @@ impl Changes {
         self.known.get(task).map(String::as_str)
     }
 
-    /// Takes what was found since the last time, and asks again when that is old.
+    /// Takes the result of the last update, and starts the next one when it is due.
     pub(super) fn update(&mut self, project: &Project, worktrees: impl Iterator<Item = Worktree>) {
         match self.answer.as_ref().map(Receiver::try_recv) {
             Some(Ok(found)) => (self.known, self.answer) = (found, None),
@@ -42,7 +42,7 @@ impl Changes {
         if worktrees.is_empty() {
             return self.known.clear();
         }
-        let (tell, answer) = channel();
+        let (sender, answer) = channel();
         let project = project.clone();
         let ask = move || {
             let Ok(repository) = workspaces::repository(&project) else { return };
@@ -50,8 +50,8 @@ impl Changes {
                 let size = repository.size(&path, &base).ok()?;
                 Some((task, format!("+{} -{}", size.added, size.removed)))
             };
-            // The screen may be gone.
-            tell.send(worktrees.into_iter().filter_map(size).collect()).ok();
+            // The screen may be closed.
+            sender.send(worktrees.into_iter().filter_map(size).collect()).ok();
         };
         // Without a thread the column stays empty.
         if std::thread::Builder::new().spawn(ask).is_ok() {

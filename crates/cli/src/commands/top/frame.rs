@@ -1,4 +1,4 @@
-//! The screen of `top`: a header, a list in parts, and a line of keys.
+//! The screen of `top`: a header, a list in sections, and a line of keys.
 
 use banksman_core::{Status, TaskId};
 use banksman_engine::why::Life;
@@ -15,13 +15,13 @@ use crate::table;
 use crate::terminal::{self, Style};
 use crate::views::spend::{self, SpendView};
 
-/// A line of the list; one without a subject is a headline.
+/// A line of the list; a line without a subject is a heading.
 pub(super) struct Item {
     pub(super) text: String,
     pub(super) subject: Option<Subject>,
 }
 
-/// What the keys act on.
+/// The object that keys act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Subject {
     pub(super) task: Option<TaskId>,
@@ -65,7 +65,6 @@ pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// What the help page says.
 pub(super) fn help() -> String {
     HELP.to_owned()
 }
@@ -100,7 +99,7 @@ fn header(board: &Board, is_running: bool, width: usize) -> String {
         None if is_running => format!("{DIM}starting{DIM:#}"),
         None => format!("{YELLOW}no runner: banksman run{YELLOW:#}"),
     });
-    // How long it has been at work matters least.
+    // The uptime is the least important part.
     if runner.is_some() && terminal::width(&parts.join("  ")) > width {
         parts.pop();
     }
@@ -124,7 +123,7 @@ fn footer(top: &Top, width: usize) -> String {
     terminal::cut(&text, width)
 }
 
-/// The keys that have room, and always those that lead to the others.
+/// The keys that fit, and always the last two.
 fn keys(width: usize) -> String {
     const LAST: [&str; 2] = ["? help", "q leave"];
     let all = ["Enter log", "w why", "d decide", "r retry", "c cancel", "o open", "t take", "n nudge", "/ filter"];
@@ -132,11 +131,11 @@ fn keys(width: usize) -> String {
     (0..=all.len()).rev().map(line).find(|line| terminal::width(line) <= width).unwrap_or_default()
 }
 
-/// The part of the list around what is selected.
+/// The part of the list around the selected line.
 fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
     let items = items(top, width.saturating_sub(2));
     let subjects: Vec<Subject> = items.iter().filter_map(|item| item.subject.clone()).collect();
-    // What is selected stays so, wherever it goes: a key must not meet another one.
+    // The selection follows its subject when the list changes, so that a key does not act on another one.
     let chosen = top.subjects.get(top.selected).or(top.subjects.last());
     let nearest = |at: &usize| at.abs_diff(top.selected);
     let same = (0..subjects.len()).filter(|at| Some(&subjects[*at]) == chosen).min_by_key(nearest);
@@ -164,7 +163,7 @@ fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
     lines.into_iter().skip(from).take(height).collect()
 }
 
-/// All lines, in parts.
+/// All lines, in sections.
 fn items(top: &Top, width: usize) -> Vec<Item> {
     let board = &top.board;
     let parts = [
@@ -194,7 +193,7 @@ fn items(top: &Top, width: usize) -> Vec<Item> {
     items
 }
 
-/// A table whose header is the headline of a part.
+/// A table whose header is the heading of a section.
 fn part(columns: &[&str], rows: Vec<(Subject, Vec<String>)>, width: usize) -> Vec<Item> {
     let (subjects, cells): (Vec<Subject>, Vec<Vec<String>>) = rows.into_iter().unzip();
     let lines = table::lines(columns, cells, width);
@@ -291,7 +290,7 @@ fn ended(board: &Board, width: usize) -> Vec<Item> {
     part(&["JUST ENDED~", "WHEN>", "~?"], board.ended.iter().map(row).collect(), width)
 }
 
-/// A line with our styles, in those of the library.
+/// Converts a line with our styles into one with the library's styles.
 fn painted(text: &str) -> Line<'static> {
     let is_selected = text.starts_with("▸ ");
     let spans = terminal::styled(text).into_iter().map(|(style, text)| {

@@ -1,4 +1,4 @@
-//! What a person presses.
+//! Parses the keys that a terminal sends.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
@@ -16,7 +16,7 @@ pub(super) enum Key {
     Letter(char),
 }
 
-/// The keys in what a terminal has sent. A sequence that is not known is left out.
+/// The keys in the input of a terminal. Unknown sequences are skipped.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
@@ -39,7 +39,7 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// The key that follows an escape, and what comes after it.
+/// The key of an escape sequence, and the rest of the input.
 fn sequence(rest: &str) -> (Option<Key>, &str) {
     let Some(body) = rest.strip_prefix('[').or_else(|| rest.strip_prefix('O')) else { return (Some(Key::Escape), rest) };
     let end = body.find(|c: char| c.is_ascii_alphabetic() || c == '~').map_or(body.len(), |at| at + 1);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_understood() {
+    fn keys_are_parsed() {
         let keys = parse(b"jq\x1b[A\x1b[B\x1b[5~\x1bOH\r\x7f\x03\x1b[99;5u\xc3\xa4\x1b");
         let expected = [
             Key::Letter('j'),

@@ -1,4 +1,4 @@
-//! The screen that people leave open.
+//! The interactive screen.
 
 mod ansi;
 mod changes;
@@ -32,14 +32,14 @@ use changes::Changes;
 use frame::Subject;
 use keys::Key;
 
-/// How often the board is read at most while things change, and how often times are drawn anew.
+/// The shortest interval between two reads of the board, and the interval at which times are redrawn.
 const READ_EVERY: Duration = Duration::from_millis(250);
 const TICK: Duration = Duration::from_secs(1);
 
-/// A board that takes long to read is read less often: between two readings passes so many times of what one takes.
+/// The interval between two reads is at least this many times the duration of one, so that slow reads are rarer.
 const REST: u32 = 40;
 
-/// How many lines of a log are shown.
+/// The number of log lines shown.
 const LOG_LINES: &str = "500";
 
 /// Show what is going on, and keep it up to date.
@@ -49,12 +49,12 @@ const LOG_LINES: &str = "500";
 #[command(after_help = "Examples:\n  banksman top\n  banksman run --top")]
 pub(crate) struct TopCommand {}
 
-/// A text in place of the list.
+/// A text shown in place of the list.
 pub(super) struct Pane {
-    /// What it is the log of.
+    /// The subject whose log is shown, if it is a log.
     log_of: Option<Subject>,
     text: Vec<String>,
-    /// The first line that is shown; none for the end.
+    /// The first visible line; `None` follows the end.
     from: Option<usize>,
 }
 
@@ -63,30 +63,30 @@ pub(super) struct Top {
     changes: Changes,
     pane: Option<Pane>,
     selected: usize,
-    /// What the lines of the list are about, as they were drawn last.
+    /// The subjects of the list as last drawn.
     subjects: Vec<Subject>,
     filter: Option<String>,
-    /// A filter that is being typed.
+    /// A filter that the user is typing.
     typing: Option<String>,
-    /// What is to be cancelled if the person says yes.
+    /// The subject to cancel if the user confirms.
     confirm: Option<Subject>,
     message: Option<String>,
-    /// Whether this screen has a runner of its own.
+    /// Whether this screen has started a runner.
     is_running: bool,
-    /// Who works on what is taken here.
+    /// The holder of tasks that are taken here.
     holder: Option<HolderId>,
 }
 
-/// What a key asks for beyond the screen itself.
-enum Wish {
+/// An action of a key outside of the screen's own state.
+enum KeyAction {
     Leave,
-    /// A command that answers in one line.
+    /// Runs a command and shows the first line of its output.
     Do(Vec<String>),
-    /// A command whose text is shown.
+    /// Runs a command and shows its output.
     Show(Vec<String>),
-    /// The log of something, which goes on.
+    /// Shows a log and follows it.
     Log(Subject),
-    /// A command that talks to the person, if another one says that it can.
+    /// Runs an interactive command, after another command that checks whether it can run.
     Visit {
         check: Option<Vec<String>>,
         args: Vec<String>,
@@ -100,7 +100,7 @@ impl TopCommand {
     }
 }
 
-/// Shows the board until the person leaves. A runner that came with it is asked to leave then, too.
+/// Shows the board until the user leaves, and then stops a runner that was started with it.
 pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         return Err(
@@ -141,7 +141,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
         terminal.draw(|frame| frame::draw(&mut top, frame)).map_err(system("draw"))?;
         let stdin = std::io::stdin();
         let others = [stdin.as_fd(), resized.as_fd()];
-        // What changes is read a few times a second, however often it does.
+        // Changes are read a few times per second, however often they come.
         let every = (REST * took).clamp(READ_EVERY, 2 * TICK);
         let rest = every.saturating_sub(last_read.elapsed());
         let goes_on = match rest.is_zero() && !is_stale {
@@ -163,26 +163,26 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
             top.follow_logs(context, is_stale)?;
             (last_read, is_stale) = (Instant::now(), false);
         }
-        let wishes = pressed(&mut top)?;
+        let actions = read_keys(&mut top)?;
         let mut is_left = false;
-        for wish in wishes {
-            match wish {
-                Wish::Leave => is_left = true,
-                Wish::Do(args) => {
+        for action in actions {
+            match action {
+                KeyAction::Leave => is_left = true,
+                KeyAction::Do(args) => {
                     let said = text_of(context, &args)?;
                     top.message = Some(said.lines().next().unwrap_or_default().to_owned());
                     is_stale = true;
                 }
-                Wish::Say(what) => top.message = Some(what.to_owned()),
-                Wish::Show(args) => {
+                KeyAction::Say(what) => top.message = Some(what.to_owned()),
+                KeyAction::Show(args) => {
                     let text = lines_of(context, &args)?;
                     top.pane = Some(Pane { log_of: None, text, from: Some(0) });
                 }
-                Wish::Log(subject) => {
+                KeyAction::Log(subject) => {
                     let text = subject.log(context)?;
                     top.pane = Some(Pane { log_of: Some(subject), text, from: None });
                 }
-                Wish::Visit { check, args } => {
+                KeyAction::Visit { check, args } => {
                     if let Some(refusal) = check.map(|check| refusal(context, &check)).transpose()?.flatten() {
                         top.message = Some(refusal);
                         continue;
@@ -213,11 +213,10 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     Ok(exit::OK)
 }
 
-/// A runner that was started with the screen.
 struct OwnRunner(Child);
 
 impl OwnRunner {
-    /// Asks it to leave, and waits until it has.
+    /// Asks the runner to leave, and waits until it has.
     fn end(&mut self) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM).ok();
@@ -227,7 +226,7 @@ impl OwnRunner {
 }
 
 impl Top {
-    /// Shows what was printed since the last time.
+    /// Updates the log on the screen if it has grown.
     fn follow_logs(&mut self, context: &Context, is_changed: bool) -> Result<(), Failure> {
         let shown = self.pane.as_ref().and_then(|pane| pane.log_of.clone());
         let mut is_longer = is_changed;
@@ -244,12 +243,12 @@ impl Top {
         self.subjects.get(self.selected)
     }
 
-    /// What a key does.
-    fn press(&mut self, key: Key) -> Option<Wish> {
+    /// Handles a key.
+    fn press(&mut self, key: Key) -> Option<KeyAction> {
         self.message = None;
         if let Some(subject) = self.confirm.take() {
             let task = subject.task.filter(|_| key == Key::Letter('y'))?;
-            return Some(Wish::Do(arguments(&["tasks", "cancel", "--no-wait", task.as_str()])));
+            return Some(KeyAction::Do(arguments(&["tasks", "cancel", "--no-wait", task.as_str()])));
         }
         if let Some(typed) = &mut self.typing {
             match key {
@@ -266,7 +265,7 @@ impl Top {
         }
         let task = || self.subject().and_then(|subject| subject.task.as_ref()).map(|task| task.to_string());
         match key {
-            Key::Letter('q') | Key::Interrupt => return Some(Wish::Leave),
+            Key::Letter('q') | Key::Interrupt => return Some(KeyAction::Leave),
             Key::Up | Key::Letter('k') => self.selected = self.selected.saturating_sub(1),
             Key::Down | Key::Letter('j') => self.selected += 1,
             Key::PageUp => self.selected = self.selected.saturating_sub(10),
@@ -275,23 +274,23 @@ impl Top {
             Key::End => self.selected = usize::MAX,
             Key::Escape => self.filter = None,
             Key::Enter | Key::Letter('l') => {
-                return self.subject().filter(|subject| subject.task.is_some()).cloned().map(Wish::Log);
+                return self.subject().filter(|subject| subject.task.is_some()).cloned().map(KeyAction::Log);
             }
-            Key::Letter('w') => return Some(Wish::Show(arguments(&["why", &task()?]))),
+            Key::Letter('w') => return Some(KeyAction::Show(arguments(&["why", &task()?]))),
             Key::Letter('o') => {
                 let check = Some(arguments(&["workspaces", "show", &task()?]));
-                return Some(Wish::Visit { check, args: arguments(&["tasks", "open", &task()?]) });
+                return Some(KeyAction::Visit { check, args: arguments(&["tasks", "open", &task()?]) });
             }
-            Key::Letter('d') if self.board.decisions.is_empty() => return Some(Wish::Say("nothing waits for a decision")),
-            Key::Letter('d') => return Some(Wish::Visit { check: None, args: arguments(&["decisions", "review"]) }),
+            Key::Letter('d') if self.board.decisions.is_empty() => return Some(KeyAction::Say("nothing waits for a decision")),
+            Key::Letter('d') => return Some(KeyAction::Visit { check: None, args: arguments(&["decisions", "review"]) }),
             Key::Letter('t') => {
-                // The command has no terminal of its own to be known by.
+                // The command has no terminal that would identify its holder.
                 let mut args = arguments(&["tasks", "take", "--no-wait", &task()?]);
                 args.extend(self.holder.iter().flat_map(|holder| arguments(&["--holder", holder.as_str()])));
-                return Some(Wish::Do(args));
+                return Some(KeyAction::Do(args));
             }
-            Key::Letter('r') => return Some(Wish::Do(arguments(&["tasks", "retry", &task()?]))),
-            Key::Letter('n') => return Some(Wish::Do(arguments(&["sessions", "nudge", &task()?]))),
+            Key::Letter('r') => return Some(KeyAction::Do(arguments(&["tasks", "retry", &task()?]))),
+            Key::Letter('n') => return Some(KeyAction::Do(arguments(&["sessions", "nudge", &task()?]))),
             Key::Letter('c') => self.confirm = self.subject().filter(|subject| subject.task.is_some()).cloned(),
             Key::Letter('/') => self.typing = Some(String::new()),
             Key::Letter('?') => {
@@ -302,11 +301,11 @@ impl Top {
         None
     }
 
-    fn press_in_pane(&mut self, key: Key) -> Option<Wish> {
+    fn press_in_pane(&mut self, key: Key) -> Option<KeyAction> {
         let pane = self.pane.as_mut()?;
         let from = pane.from.unwrap_or(usize::MAX);
         match key {
-            Key::Letter('q') | Key::Interrupt => return Some(Wish::Leave),
+            Key::Letter('q') | Key::Interrupt => return Some(KeyAction::Leave),
             Key::Escape | Key::Enter | Key::Backspace => self.pane = None,
             Key::Up | Key::Letter('k') => pane.from = Some(from.saturating_sub(1)),
             Key::Down | Key::Letter('j') => pane.from = Some(from.saturating_add(1)),
@@ -321,7 +320,7 @@ impl Top {
 }
 
 impl Pane {
-    /// The lines that are shown in so much room. What is too long is broken, and the lines of a log are cut.
+    /// The visible lines. Text is wrapped; the lines of a log are truncated.
     pub(super) fn lines(&mut self, width: usize, height: usize) -> Vec<String> {
         let lines = self.text.iter().map(|line| terminal::one_line(line));
         let lines: Vec<String> = match self.log_of {
@@ -331,7 +330,7 @@ impl Pane {
             }
         };
         let end = lines.len().saturating_sub(height);
-        // Nobody scrolls beyond the last page.
+        // The last page is the end.
         self.from = self.from.map(|from| from.min(end));
         lines.iter().skip(self.from.unwrap_or(end)).take(height).map(|line| terminal::cut(line, width)).collect()
     }
@@ -341,8 +340,8 @@ fn arguments(args: &[&str]) -> Vec<String> {
     args.iter().map(|arg| (*arg).to_owned()).collect()
 }
 
-/// What was pressed since the last look, as wishes.
-fn pressed(top: &mut Top) -> Result<Vec<Wish>, Failure> {
+/// The actions of the keys read_keys since the last call.
+fn read_keys(top: &mut Top) -> Result<Vec<KeyAction>, Failure> {
     let stdin = std::io::stdin();
     let mut fds = [rustix::event::PollFd::new(&stdin, rustix::event::PollFlags::IN)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -352,13 +351,13 @@ fn pressed(top: &mut Top) -> Result<Vec<Wish>, Failure> {
     let mut buffer = [0_u8; 256];
     match rustix::io::read(&stdin, &mut buffer[..]) {
         // The terminal is gone.
-        Ok(0) => Ok(vec![Wish::Leave]),
+        Ok(0) => Ok(vec![KeyAction::Leave]),
         Ok(read) => Ok(keys::parse(&buffer[..read]).into_iter().filter_map(|key| top.press(key)).collect()),
         Err(error) => Err(Failure::system("read a key", std::io::Error::from(error))),
     }
 }
 
-/// This program with other words, for the same project.
+/// A command line of this program for the same project.
 pub(crate) fn own(context: &Context, args: &[String]) -> Result<Command, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::system("find this program", error))?;
     let mut command = Command::new(program);
@@ -372,7 +371,7 @@ pub(crate) fn own(context: &Context, args: &[String]) -> Result<Command, Failure
     Ok(command)
 }
 
-/// Why a command of ours would not do what it is asked; nothing if it does.
+/// The error of a command of this program; `None` if it succeeds.
 fn refusal(context: &Context, args: &[String]) -> Result<Option<String>, Failure> {
     let done = own(context, args)?.env("NO_COLOR", "1").stdin(Stdio::null()).output();
     let done = done.map_err(|error| Failure::system("start this program", error))?;
@@ -385,14 +384,14 @@ fn lines_of(context: &Context, args: &[String]) -> Result<Vec<String>, Failure> 
 }
 
 impl Subject {
-    /// The end of its log.
+    /// The end of the log of the task.
     fn log(&self, context: &Context) -> Result<Vec<String>, Failure> {
         let Some(task) = &self.task else { return Ok(Vec::new()) };
         lines_of(context, &arguments(&["tasks", "logs", "--tail", LOG_LINES, task.as_str()]))
     }
 }
 
-/// What a command of ours says.
+/// The output of a command of this program.
 fn text_of(context: &Context, args: &[String]) -> Result<String, Failure> {
     let done = own(context, args)?.env("NO_COLOR", "1").stdin(Stdio::null()).output();
     let done = done.map_err(|error| Failure::system("start this program", error))?;

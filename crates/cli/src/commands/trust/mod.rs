@@ -20,7 +20,7 @@ use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::views::Text;
 
-/// How many commands of the store are shown, and how many characters of each.
+/// The number of commands of the store shown, and of characters of each.
 const COMMANDS_SHOWN: usize = 5;
 const COMMAND_SHOWN: usize = 100;
 
@@ -53,7 +53,7 @@ pub(crate) struct Trust {
     tasks: Vec<String>,
 }
 
-/// What there is to trust.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TrustView<'a> {
@@ -61,16 +61,16 @@ struct TrustView<'a> {
     store: Option<Contents>,
     keys: Vec<KeyView<'a>>,
     agents: Vec<ExposureView>,
-    /// The tasks that have waited for what is trusted now.
+    /// The tasks that waited for this trust and continue now.
     goes_on: Vec<String>,
 }
 
-/// Something that an agent is given or executes.
+/// A file or setting that an agent reads or executes.
 #[derive(Serialize)]
 struct ExposureView {
     label: String,
     trusted: bool,
-    /// Where it lies, if not in the checkout.
+    /// Its directory, if not the checkout.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory: Option<String>,
 }
@@ -82,7 +82,7 @@ struct KeyView<'a> {
     trusted: bool,
 }
 
-/// Trusts these beside what is trusted already.
+/// Trusts these keys and exposures in addition to those that are trusted already.
 pub(crate) fn trust_also(
     context: &Context,
     project: &Project,
@@ -140,14 +140,14 @@ impl Trust {
         human.push(format!("{DIM}in {}{DIM:#}", project_file.display()));
         let mut goes_on = Vec::new();
         if let Some(project) = project.as_ref().filter(|_| !self.show && !self.revoke) {
-            goes_on = go_on(context, project, &trust, &mut human)?;
+            goes_on = resume(context, project, &trust, &mut human)?;
         }
         let view = TrustView { project: Text(root.display()), store, keys: keys.collect(), agents, goes_on };
         context.printer.print(&view, human.join("\n"));
         Ok(self.exit_code(exposures.iter()))
     }
 
-    /// Shows or trusts what agents execute where single tasks run. All else stays as it is.
+    /// Shows or trusts what agents execute where these tasks run, and nothing else.
     fn run_for_tasks(&self, context: &Context, project: &Project, trust: &Trusted) -> ExitResult {
         let root = project.root();
         let names = named(project, self.agent.iter())?;
@@ -164,19 +164,19 @@ impl Trust {
             human.push(format!("{DIM}in {}{DIM:#}", place.directory.display()));
             agents.extend(views);
         }
-        let goes_on = if self.show { Vec::new() } else { go_on(context, project, trust, &mut human)? };
+        let goes_on = if self.show { Vec::new() } else { resume(context, project, trust, &mut human)? };
         let view = TrustView { project: Text(root.display()), store: None, keys: Vec::new(), agents, goes_on };
         context.printer.print(&view, human.join("\n"));
         Ok(self.exit_code(exposures()))
     }
 
-    /// What cannot be trusted was not.
+    /// Exit 5 if an exposure could not be read, and so not trusted.
     fn exit_code<'a>(&self, mut exposures: impl Iterator<Item = &'a Exposure>) -> u8 {
         if !self.show && !self.revoke && exposures.any(Exposure::is_unreadable) { exit::NOT_PERMITTED } else { exit::OK }
     }
 }
 
-/// The agents in these lists.
+/// The agents in these comma-separated lists.
 fn named<'a>(project: &Project, lists: impl Iterator<Item = &'a String>) -> Result<Vec<String>, Failure> {
     let names = lists.flat_map(|names| names.split(','));
     let names: Vec<String> = names.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
@@ -198,21 +198,21 @@ fn row(found: &ExposureView) -> String {
     format!("{}{}", word(found.trusted), found.label.escape_debug())
 }
 
-/// Lets the tasks go on that have waited for it, and says so, and what others wait for.
-fn go_on(context: &Context, project: &Project, trust: &Trusted, human: &mut Vec<String>) -> Result<Vec<String>, Failure> {
-    let (gone_on, commands) = worktrees::go_on(context, project, trust)?;
+/// Continues the tasks that waited for this trust, and adds lines about them and about tasks that wait for more.
+fn resume(context: &Context, project: &Project, trust: &Trusted, human: &mut Vec<String>) -> Result<Vec<String>, Failure> {
+    let (gone_on, commands) = worktrees::resume(context, project, trust)?;
     human.extend(gone_on.iter().map(|title| format!("{GREEN}{}{GREEN:#} goes on", format::one_line(title))));
     human.extend(commands.iter().map(|command| format!("{YELLOW}a task waits for{YELLOW:#}  {command}")));
     Ok(gone_on)
 }
 
 impl Trust {
-    /// What the agents execute that are named, used or trusted here.
+    /// The exposures of the agents that are named, used or trusted here.
     fn exposures(&self, project: Option<&Project>, trust: &Trusted) -> Result<Vec<Exposure>, Failure> {
         let Some(project) = project else { return Ok(Vec::new()) };
         let config = &project.config().agents;
         let mut names: BTreeSet<String> = named(project, self.agent.iter().chain(&config.default))?.into_iter().collect();
-        // What is trusted stays so.
+        // Agents that are trusted already stay trusted.
         let is_trusted = |name: &str| project.exposures(name).iter().any(|found| trust.covers_exposure(project.root(), found));
         names.extend(config.profiles.names().filter(|name| is_trusted(name)).map(str::to_owned));
         names.extend(used_agents(project)?);
@@ -220,7 +220,6 @@ impl Trust {
     }
 }
 
-/// The agents of unfinished tasks.
 fn used_agents(project: &Project) -> Result<BTreeSet<String>, Failure> {
     let (mut reader, mut used, mut next) = (project.reader()?, BTreeSet::new(), Some(Seq(0)));
     while let Some(after) = next {
@@ -241,7 +240,7 @@ fn unfinished() -> TaskFilter {
     TaskFilter { statuses, ..TaskFilter::default() }
 }
 
-/// The project, if it has a store: a clone may have nothing but the settings.
+/// The project, if it has a store: a clone may have only the settings.
 fn with_store(context: &Context) -> Result<Option<Project>, Failure> {
     let project = match Project::discover(&context.directory(), &context.environment()) {
         Ok(project) => project,
@@ -255,20 +254,20 @@ fn with_store(context: &Context) -> Result<Option<Project>, Failure> {
     }
 }
 
-/// What a store would start, for the person who is to judge it.
+/// What the store would start, for the user's decision.
 #[derive(Serialize)]
 struct Contents {
     place: String,
     id: Option<String>,
     trusted: bool,
     tasks: usize,
-    /// The first few of them, with what they would run.
+    /// The first few tasks with their commands.
     commands: Vec<StoredCommand>,
     workers: usize,
     routes: usize,
 }
 
-/// A task, and the command that it would run.
+/// A task and its command.
 #[derive(Serialize)]
 struct StoredCommand {
     task: TaskId,
@@ -321,7 +320,7 @@ fn word(trusted: bool) -> String {
     format!("{style}{word:<13}{style:#}")
 }
 
-/// The value is shown to the letter, because it is what a person judges; but it must not act on the terminal.
+/// The value is shown exactly, because the user decides about it, but control characters are escaped.
 fn line(foreign: &Foreign, trusted: bool) -> String {
     let value: String = foreign.value.chars().map(harmless).collect();
     format!("{}{BOLD}{}{BOLD:#} = {value}", word(trusted), foreign.key.name)

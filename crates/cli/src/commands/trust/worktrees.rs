@@ -1,4 +1,4 @@
-//! What agents execute where single tasks run, and the tasks that wait until it is trusted.
+//! What agents execute where single tasks run, and the tasks that wait for trust in it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,13 @@ use crate::context::Context;
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
-/// What agents execute where one task runs.
+/// What agents execute where a task runs.
 pub(super) struct Place {
     pub(super) directory: PathBuf,
     pub(super) exposures: Vec<Exposure>,
 }
 
-/// What these agents, or those of the tasks, execute where these tasks run.
+/// What these agents, or else those of each task, execute where these tasks run.
 pub(super) fn places(project: &Project, names: &[String], wanted: &[String]) -> Result<Vec<Place>, Failure> {
     let mut reader = project.reader()?;
     let ids = find::task_ids(&mut reader, wanted.iter().map(String::as_str))?;
@@ -44,20 +44,21 @@ fn no_worktree(id: &TaskId) -> Failure {
         .hint("its first run makes one, and is not begun before what lies there is trusted")
 }
 
-/// Lets the tasks go on that wait for what is trusted now. Returns their titles, and the commands for those that wait for something else.
-pub(super) fn go_on(context: &Context, project: &Project, trust: &Trusted) -> Result<(Vec<String>, Vec<String>), Failure> {
-    let (mut gone_on, mut commands) = (Vec::new(), Vec::new());
+/// Continues the tasks whose exposures are all trusted now. Returns their titles, and the commands for tasks that wait
+/// for more.
+pub(super) fn resume(context: &Context, project: &Project, trust: &Trusted) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let (mut resumed, mut commands) = (Vec::new(), Vec::new());
     let waiting = waiting(&mut project.reader()?)?;
     for Waiting { decision, task, agent } in waiting {
         let Some(directory) = project.agent_directory(&task) else { continue };
         if is_covered(project, trust, &agent, &directory) {
             decisions::resolve(context, &*context.client()?, &decision, decision.question.recommended, None)?;
-            gone_on.push(task.spec.title.to_string());
+            resumed.push(task.spec.title.to_string());
         } else {
             commands.push(format!("banksman trust --agent {agent} --task {}", task.id));
         }
     }
-    Ok((gone_on, commands))
+    Ok((resumed, commands))
 }
 
 fn is_covered(project: &Project, trust: &Trusted, agent: &Name, directory: &Path) -> bool {
@@ -65,7 +66,7 @@ fn is_covered(project: &Project, trust: &Trusted, agent: &Name, directory: &Path
     project.exposures_in(agent.as_str(), directory).iter().all(covers)
 }
 
-/// A task whose agent was not begun.
+/// A task that waits for trust in its agent.
 struct Waiting {
     decision: Decision,
     task: Task,

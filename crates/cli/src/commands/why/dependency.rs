@@ -1,4 +1,4 @@
-//! Others that must come first, and what these wait for in turn.
+//! Dependencies, and what these wait for in turn.
 
 use banksman_core::Stamp;
 use banksman_core::pipeline::State;
@@ -9,7 +9,7 @@ use super::reason::{self, NAMED, Reason};
 use super::{phases, sentence};
 use crate::views::why::Kind;
 
-/// What that comes to, as far as it can be followed.
+/// The reason for a chain of dependencies.
 pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
     let mut message = format!("waits for {}", links(&chain.links));
     let last = chain.links.last();
@@ -41,7 +41,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     let because = last.map(|last| causes.iter().map(|cause| reason::of(cause, &last.id, at)).collect());
                     reason.because = because.unwrap_or_default();
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
-                    // That is so for all tasks, and said of the first.
+                    // A missing runner affects all tasks, so it is reported for the first one only.
                     let for_runner = matches!(causes[..], [Cause::NoRunner { .. }]);
                     if for_runner {
                         reason.because.clear();
@@ -53,7 +53,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     reason.is_final = true;
                     reason.hint = match (done, pipeline.as_ref().map(|pipeline| &pipeline.state)) {
                         (_, Some(State::Failed { recoverable: true, .. })) => Some(format!("banksman pipelines retry {name}")),
-                        // Nothing brings that one back.
+                        // No command revives it.
                         (TaskEnd::Failed { .. } | TaskEnd::Cancelled | TaskEnd::Skipped, Some(_)) => None,
                         (TaskEnd::Failed { .. } | TaskEnd::Cancelled | TaskEnd::Skipped, None) => {
                             Some(format!("banksman tasks retry {name}"))
@@ -81,7 +81,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                 Answer::InPhases(phases) => {
                     reason.because = phases::reasons(phases, at);
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
-                    // That is so for all tasks, and said of the first.
+                    // A missing runner affects all tasks, so it is reported for the first one only.
                     if reason.because.len() > 1 {
                         reason.because.retain(|reason| reason.kind != Kind::NoRunner);
                     }
@@ -98,7 +98,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
     Reason { message, ..reason }
 }
 
-/// `Build (t-1), which waits for Compile (t-2)`. What is too long is counted in the middle.
+/// `Build (t-1), which waits for Compile (t-2)`. The middle of a long chain is only counted.
 fn links(links: &[Link]) -> String {
     let name = |link: &Link| match &link.title {
         Some(title) => format!("{title} ({})", link.id),

@@ -1,4 +1,4 @@
-//! The item that a task is an attempt at, and what becomes of it.
+//! The item that a task is an attempt at, and its future.
 
 use banksman_core::ItemId;
 use banksman_core::task::{OfItem, State, TaskEnd};
@@ -10,8 +10,8 @@ use crate::format;
 use crate::printer::DIM;
 use crate::views::why::ItemView;
 
-/// Whoever asks about an item is sent to where that is told of.
-pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result<Failure, Failure> {
+/// Adds a hint to `queues show` if the unknown task is an item.
+pub(super) fn with_item_hint(reader: &mut Reader, name: &str, failure: Failure) -> Result<Failure, Failure> {
     let Ok(id) = name.parse::<ItemId>() else { return Ok(failure) };
     let items = reader.view().load(&[Key::Item(id)].into())?.tables.queues.items;
     let Some(item) = items.get(&id) else { return Ok(failure) };
@@ -19,7 +19,7 @@ pub(super) fn meant(reader: &mut Reader, name: &str, failure: Failure) -> Result
     Ok(failure.hint(format!("it is an item of queue {}: {show}", item.queue)))
 }
 
-/// A line below the answer.
+/// The line about the item below the answer.
 pub(super) fn human(why: &Why) -> String {
     let Some((of, future)) = why.task.spec.item.as_deref().zip(why.item_future.as_ref()) else { return String::new() };
     let attempt = format::ordinal(of.attempt as usize);

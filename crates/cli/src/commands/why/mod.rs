@@ -1,4 +1,4 @@
-//! `banksman why`: what stands in the way of a task, or how it ended.
+//! `banksman why`: what blocks a task, or how it ended.
 
 mod dependency;
 mod item;
@@ -28,7 +28,7 @@ use crate::views::landing::EntryView;
 use crate::views::pipelines::PipelineView;
 use crate::views::why::{AnswerKind, RunView, UnansweredView, WhyView};
 
-pub(crate) use phases::{anew, detail, needs_runner, side, standing};
+pub(crate) use phases::{detail, needs_runner, restart, side, standing};
 pub(crate) use reason::Reason;
 pub(crate) use sentence::attention;
 
@@ -48,18 +48,18 @@ impl Why {
         let project = context.project()?;
         let mut reader = project.reader()?;
         let id = match find::task_id(&mut reader, &self.task) {
-            Err(failure) => return Err(item::meant(&mut reader, &self.task, failure)?),
+            Err(failure) => return Err(item::with_item_hint(&mut reader, &self.task, failure)?),
             Ok(id) => id,
         };
         record_ended(context, &project, &mut reader)?;
-        // It may have been deleted between the two looks.
+        // The task may have been deleted between the two reads.
         let why = inspect::why(&mut reader, &project, &id)?.ok_or_else(|| find::no_task(&self.task))?;
         let failed = failed_task(&mut reader, &why)?;
         context.printer.result(&view(&why), human(&why, failed.as_ref()))
     }
 }
 
-/// The task of the phase that a pipeline has failed in, if it was made: a guard before it may have failed, say.
+/// The task of the phase in which a pipeline failed, if there is one: a guard before the phase may have failed.
 fn failed_task(reader: &mut Reader, why: &Found) -> Result<Option<TaskId>, Failure> {
     let Answer::Over { done: TaskEnd::Failed { .. }, pipeline: Some(pipeline), .. } = &why.answer else { return Ok(None) };
     let id = phase_task(&pipeline.id, pipeline.tasks);
@@ -112,7 +112,7 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
             if let Some(failed) = failed {
                 text.push_str(&format!("\n  {DIM}its output: banksman tasks logs {failed}{DIM:#}"));
             }
-            // Its item is tried again by another.
+            // The item of a worker is retried with another pipeline.
             if let Some(advice) = pipeline.as_ref().filter(|_| task.spec.item.is_none()).and_then(|found| phases::advice(found)) {
                 text.push_str(&format!("\n  {DIM}{advice}{DIM:#}"));
             }

@@ -1,4 +1,4 @@
-//! Pipelines in sentences.
+//! Pipelines as sentences.
 
 use banksman_core::guard::GuardResult;
 use banksman_core::pipeline::plan::Action;
@@ -12,8 +12,8 @@ use super::sentence;
 use crate::format;
 use crate::views::why::Kind;
 
-/// How a pipeline stands, since when, and what can be done about it. With the task of its phase, if that is known; an attempt at an
-/// item is not the one to be tried again.
+/// The state of a pipeline, its duration, and the next step for a person. `task` is the task of its phase, if known; a
+/// pipeline that is an attempt at an item has no advice once it is over, because the item is retried instead.
 pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, is_attempt: bool, at: Stamp) -> String {
     let why = detail(pipeline, task).map(|why| format!(": {why}")).unwrap_or_default();
     let as_of = match &pipeline.state {
@@ -25,7 +25,7 @@ pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, is_attempt: boo
     format!("{}{why}{as_of}{advice}", place(pipeline, at))
 }
 
-/// Where it is, and since when.
+/// The current phase and its duration.
 fn place(pipeline: &Pipeline, at: Stamp) -> String {
     let ago = format::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
@@ -61,7 +61,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
     }
 }
 
-/// Why it stands so, in a few words.
+/// The reason for the state, in a few words.
 pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String> {
     match &pipeline.state {
         State::Blocked { reason: Blocked::Dependencies, .. } => Some("waiting for dependencies".into()),
@@ -77,7 +77,7 @@ pub(crate) fn detail(pipeline: &Pipeline, task: Option<&Task>) -> Option<String>
     }
 }
 
-/// How old the answer of a guard is.
+/// The age of a guard's result.
 fn as_of(looked: Wall, at: Stamp) -> String {
     if looked.0 == 0 { String::new() } else { format!(" (as of {} ago)", format::span(at.wall - looked)) }
 }
@@ -86,7 +86,7 @@ fn not_started(task: &TaskId) -> String {
     format!("its task {task} has not started")
 }
 
-/// What a person can do about one that does not go on by itself.
+/// What a person can do about a pipeline that does not continue by itself.
 pub(super) fn advice(pipeline: &Pipeline) -> Option<String> {
     let id = &pipeline.id;
     match &pipeline.state {
@@ -100,13 +100,13 @@ pub(super) fn advice(pipeline: &Pipeline) -> Option<String> {
             Some(format!("Answer with: banksman decisions resolve {decision} N"))
         }
         State::Failed { recoverable: true, .. } => Some(format!("To try that phase again: banksman pipelines retry {id}")),
-        State::Failed { recoverable: false, .. } => Some(format!("That is final; to start a new one: {}", anew(pipeline))),
+        State::Failed { recoverable: false, .. } => Some(format!("That is final; to start a new one: {}", restart(pipeline))),
         State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => None,
     }
 }
 
-/// The command that starts another one like it.
-pub(crate) fn anew(pipeline: &Pipeline) -> String {
+/// The command that starts a new pipeline with the same variables.
+pub(crate) fn restart(pipeline: &Pipeline) -> String {
     let vars = pipeline.plan.vars.iter().filter_map(|(name, default)| {
         let value = pipeline.context.get(name).filter(|value| default.as_ref() != Some(*value))?;
         let word = match value.as_str() {
@@ -115,12 +115,12 @@ pub(crate) fn anew(pipeline: &Pipeline) -> String {
         };
         Some(format!(" --var {}", format::quoted(word)))
     });
-    // Another runbook may have one of this name, now or when somebody does as this says.
+    // Another runbook may have a pipeline of this name, now or when the command is executed.
     let (name, runbook) = (format::quoted(&pipeline.plan.name), format::quoted(&*pipeline.plan.runbook));
     format!("banksman pipelines start {name} --runbook {runbook}{}", vars.collect::<String>())
 }
 
-/// Where it is, with what is the matter with the task of its phase.
+/// The current phase, with the state of its task.
 pub(super) fn in_phases(phases: &Phases, at: Stamp) -> String {
     let Phases { pipeline, phase, .. } = phases;
     let place = place(pipeline, at);
@@ -135,7 +135,7 @@ pub(super) fn in_phases(phases: &Phases, at: Stamp) -> String {
     }
 }
 
-/// Whether it goes on only if a runner looks at it: what it waits for is no task.
+/// Whether only a runner can continue the pipeline: it waits for something other than a task.
 pub(crate) fn needs_runner(pipeline: &Pipeline) -> bool {
     match &pipeline.state {
         State::Checking { .. } | State::Running { task: None, .. } | State::Blocked { reason: Blocked::Guard { .. }, .. } => true,
@@ -148,7 +148,7 @@ pub(crate) fn needs_runner(pipeline: &Pipeline) -> bool {
     }
 }
 
-/// What stands in its way, or in the way of the task of its phase.
+/// The reasons why the pipeline, or the task of its phase, does not continue.
 pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     let pipeline = &phases.pipeline;
     let no_runner = (needs_runner(pipeline) && !phases.has_runner).then(|| Reason {
@@ -193,7 +193,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
     own.into_iter().chain(no_runner).collect()
 }
 
-/// A decision that it waits for.
+/// A reason for a pipeline that waits for a decision.
 fn undecided(decision: &DecisionId, message: String) -> Reason {
     Reason {
         kind: Kind::Decision,
@@ -205,7 +205,8 @@ fn undecided(decision: &DecisionId, message: String) -> Reason {
     }
 }
 
-/// What frees a guard, as a sentence if an event does, and the command that shows or does it. `part` is the fact that is in its way.
+/// When a guard can pass, if an event of the store decides, and the command that shows or causes it. `part` is the
+/// failing condition.
 fn remedy(pipeline: &Pipeline, guard: &Name, part: &str) -> (Option<String>, String) {
     let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
     let wants = asked.map(|asked| asked.wants(&pipeline.context)).filter(|wants| !wants.asks_outside()).unwrap_or_default();
@@ -239,7 +240,7 @@ fn remedy(pipeline: &Pipeline, guard: &Name, part: &str) -> (Option<String>, Str
     (None, format!("banksman guards check {} --runbook {runbook}{}", format::quoted(guard.as_str()), vars.collect::<String>()))
 }
 
-/// What happens if a guard does not hold in time: a guard that asks the store alone does not end by time.
+/// When a guard that keeps failing times out. A guard that reads only the store does not time out; it only notifies.
 fn limit(pipeline: &Pipeline, at: Stamp) -> String {
     let State::Blocked { when, reason: Blocked::Guard { guard, .. }, .. } = &pipeline.state else { return String::new() };
     let asked = pipeline.guards().iter().find(|asked| asked.name == *guard);
@@ -252,7 +253,7 @@ fn limit(pipeline: &Pipeline, at: Stamp) -> String {
     }
 }
 
-/// When a guard is checked again.
+/// When the guard is checked again.
 fn next_check(again: Lease, has_runner: bool, at: Stamp) -> String {
     match (has_runner, again > at.lease) {
         (true, true) => format!("it is checked again in {} at the latest", format::span(again - at.lease)),
@@ -261,7 +262,7 @@ fn next_check(again: Lease, has_runner: bool, at: Stamp) -> String {
     }
 }
 
-/// On which side of a phase.
+/// The side of the phase.
 pub(crate) fn side(when: When, phase: &Name) -> String {
     match when {
         When::Pre => format!("before phase {phase}"),

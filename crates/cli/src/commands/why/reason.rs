@@ -1,4 +1,4 @@
-//! One reason: what is missing, who has it, since when, and what will change it.
+//! One reason: what blocks the task, its holders, since when, and when the task continues.
 
 use banksman_core::agent::limit::{AccountLimit, BUDGET, LOGIN, State};
 use banksman_core::task::RetryReason;
@@ -16,19 +16,19 @@ use crate::printer::{DIM, RED, YELLOW};
 use crate::views::why::{HolderView, Kind, LinkView, RunnerView};
 use crate::views::{Time, accounts};
 
-/// How many of many are named: the others are only counted. Of a chain, so many at each end.
+/// The number of names listed; the others are only counted. Of a chain, this many at each end.
 pub(super) const NAMED: usize = 3;
 
-/// A reason in words and as data. The fields that do not belong to its kind are empty.
+/// A reason as text and as data. Fields that do not apply to its kind are empty.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Reason {
     pub(super) kind: Kind,
     pub(super) message: String,
-    /// What will change it.
+    /// When the task continues.
     pub(super) wakes: String,
-    /// What a person can do about it.
+    /// The command for a person.
     pub(super) hint: Option<String>,
-    /// Whether it will never change by itself.
+    /// Whether nothing will change without a person.
     #[serde(skip)]
     pub(super) is_final: bool,
     pub(super) since: Option<Time>,
@@ -43,7 +43,7 @@ pub(crate) struct Reason {
 }
 
 impl Reason {
-    /// Adds it to a text, with what it says of others below it.
+    /// Appends the reason to a text, with nested reasons below it.
     pub(super) fn print(&self, indent: &str, text: &mut String) {
         let style = if self.is_final { RED } else { YELLOW };
         text.push_str(&format!("\n{indent}  {style}-{style:#} {}", self.message));
@@ -60,7 +60,7 @@ impl Reason {
     }
 }
 
-/// What stands in the way of a task, in words.
+/// The reason for a cause.
 pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
     match cause {
         Cause::Manual => Reason {
@@ -233,7 +233,7 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
     }
 }
 
-/// The account of an agent is limited.
+/// The reason for a limited account.
 fn account_limit(agent: &Name, limit: &AccountLimit) -> Reason {
     let said = if limit.text.is_empty() { String::new() } else { format!(": {}", format::one_line(&limit.text)) };
     let is_login = &*limit.scope.kind == LOGIN;
@@ -260,7 +260,7 @@ fn account_limit(agent: &Name, limit: &AccountLimit) -> Reason {
     }
 }
 
-/// What keeps an agent from working.
+/// Why an agent cannot work.
 fn kept_from_working(agent: &Name, why: RetryReason, said: &str) -> String {
     let what = match why {
         RetryReason::Overloaded => "its provider is overloaded",

@@ -1,4 +1,4 @@
-//! Answers as sentences, without colours: people and programs read the same.
+//! Answers as sentences, without colours, for text and for JSON.
 
 use banksman_core::Stamp;
 use banksman_core::landing::{Entry, LandingEnd, Obstacle, State};
@@ -8,7 +8,7 @@ use banksman_engine::why::{Answer, Attended, Cause, LandingPlace, Life};
 use super::phases;
 use crate::format;
 
-/// What is said before the list of reasons.
+/// The sentence before the list of reasons.
 pub(super) fn headline(causes: &[Cause]) -> String {
     match causes.len() {
         0 => "nothing blocks it".into(),
@@ -17,7 +17,7 @@ pub(super) fn headline(causes: &[Cause]) -> String {
     }
 }
 
-/// Any answer but a list of reasons: what is so, and since when.
+/// The sentence for an answer, with its duration.
 pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
     let ago = |stamp: Stamp| format::span(at.lease - stamp.lease);
     match answer {
@@ -67,7 +67,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
     }
 }
 
-/// How far the work of a task has come in a merge queue.
+/// The progress of a task's work in a merge queue.
 fn landing(place: &LandingPlace, since: String) -> String {
     let Some(entry) = &place.entry else { return format!("has been landing for {since}") };
     let target = &entry.target;
@@ -144,7 +144,7 @@ pub(super) fn over(done: &TaskEnd, changed: Stamp, at: Stamp) -> String {
     }
 }
 
-/// A run, and who looks after it.
+/// A run with its runner.
 pub(super) fn attended(run: &Attended) -> String {
     let text = format!("run {} (attempt {}), of runner {}", run.id, run.attempt + 1, run.owner);
     match attention(run) {
@@ -153,7 +153,7 @@ pub(super) fn attended(run: &Attended) -> String {
     }
 }
 
-/// What is to be said if nobody looks after a run, or its keeper does not answer.
+/// A warning if a run has no runner or its keeper does not answer.
 pub(crate) fn attention(run: &Attended) -> Option<String> {
     if let Some(message) = &run.prompted {
         let then = match &run.asked {
@@ -177,7 +177,7 @@ pub(crate) fn attention(run: &Attended) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-/// What is to be said if the keeper of a run does not answer. `is stopped` is what the system says of such a process.
+/// A warning if the keeper of a run does not answer. A stopped process has `stopped` in its silence.
 fn silent(run: &Attended) -> Option<String> {
     let silence = run.silence.as_ref()?;
     let keeper = run.session.as_ref().map_or("its keeper".into(), |session| format!("its keeper, process {},", session.keeper));
@@ -208,7 +208,7 @@ pub(super) fn stuck(reason: &Stuck, at: Stamp) -> String {
     }
 }
 
-/// What comes after a stop.
+/// What follows a stop.
 pub(super) fn then(after: &After) -> String {
     match after {
         After::Cancel => "it is cancelled".into(),

@@ -1,4 +1,4 @@
-//! A lock or slots that others have.
+//! Locks and slots that others hold.
 
 use banksman_core::Stamp;
 use banksman_core::task::admission::Reason as Refusal;
@@ -9,7 +9,7 @@ use super::sentence;
 use crate::format;
 use crate::views::why::Kind;
 
-/// What is needed, and who has it.
+/// A refused resource with its holders.
 pub(super) struct Taken<'a> {
     pub(super) reason: &'a Refusal,
     pub(super) holders: &'a [Holder],
@@ -24,7 +24,7 @@ impl Taken<'_> {
     pub(super) fn reason(self) -> Reason {
         let at = self.at;
         let held = |what: String, holder: &Holder| match (holder.over, self.first) {
-            // What is over goes to the first in line, so that one is in the way.
+            // A grant that is over goes to the first waiter, so that waiter blocks the task.
             (Some(over), Some(first)) => {
                 format!("{what} goes to {first}, the first waiter; its holder {} is {over}", holder.holding.holder)
             }
@@ -171,7 +171,7 @@ impl Taken<'_> {
         }
     }
 
-    /// What ends a grant.
+    /// When a grant ends.
     fn freed(&self, holder: &Holder) -> String {
         if let (Some(_), Some(first)) = (holder.over, self.first) {
             return format!("it may start when {first} and all behind it have had it");

@@ -1,4 +1,4 @@
-//! What people tell workers to do.
+//! `workers wake`, `pause` and `resume`.
 
 use banksman_core::Name;
 use banksman_core::worker::Outcome;

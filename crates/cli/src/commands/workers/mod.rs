@@ -1,4 +1,4 @@
-//! Workers: what turns the items of queues into tasks.
+//! Workers turn the items of queues into tasks.
 
 mod control;
 mod view;

@@ -1,4 +1,4 @@
-//! Workers for people and for programs.
+//! The output of `workers list` and `workers show`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::table;
 use crate::views::events::WithEvents;
 use crate::views::workers::{Applied, JobView, RouteView, WorkerPage, WorkerView};
 
-/// How many jobs `show` prints.
+/// The number of jobs that `show` prints.
 const SHOWN: usize = 20;
 
 /// List workers with their jobs and waiting items, and the applied routes.
@@ -35,17 +35,17 @@ pub(super) struct Show {
     worker: Name,
 }
 
-/// A worker with what is around it.
-struct Seen<'a> {
+/// A worker with the state of its queue.
+struct Listed<'a> {
     worker: &'a Worker,
-    /// How many items wait in its queue.
+    /// The number of items waiting in its queue.
     waiting: u64,
-    /// Whether nothing is taken from its queue.
+    /// Whether its queue is paused.
     is_halted: bool,
 }
 
-impl Seen<'_> {
-    /// The word for how it stands: nothing comes from a queue that is paused, whatever the worker does.
+impl Listed<'_> {
+    /// The state as one word: a paused queue has precedence over the worker's own state.
     fn state(&self) -> &'static str {
         match self.worker.state() {
             "awake" if self.is_halted => "halted",
@@ -61,7 +61,7 @@ impl Seen<'_> {
         }
     }
 
-    /// Why items wait though there is room for them, and what to do about it.
+    /// A note if items wait although the worker has room, with the command that helps.
     fn held_up(&self) -> Option<String> {
         let definition = &self.worker.definition;
         let (worker, queue) = (format::quoted(&definition.name), format::quoted(&definition.queue));
@@ -99,15 +99,15 @@ impl List {
         let snapshot = reader.view().load(&[Key::Automation, Key::Queues].into())?;
         let counts = reader.view().queue_counts(snapshot.lease)?;
         let is_halted = |queue: &Name| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused);
-        let seen = |worker| see(worker, &counts, is_halted);
-        let workers: Vec<Seen<'_>> = snapshot.automation.workers.workers.values().map(seen).collect();
+        let seen = |worker| listed(worker, &counts, is_halted);
+        let workers: Vec<Listed<'_>> = snapshot.automation.workers.workers.values().map(seen).collect();
         let routes: Vec<&Route> = snapshot.automation.routes.routes.values().map(|in_force| &*in_force.route).collect();
         let mut human = if workers.is_empty() {
             format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
         } else {
             let columns = ["NAME~", "STATE", "QUEUE~", "DOES~??", "BUSY>", "WAITING>?", "RUNBOOK~???"];
-            table::render(&columns, workers.iter().map(Seen::row).collect())
-                + &workers.iter().filter_map(Seen::held_up).collect::<String>()
+            table::render(&columns, workers.iter().map(Listed::row).collect())
+                + &workers.iter().filter_map(Listed::held_up).collect::<String>()
         };
         if !routes.is_empty() {
             let then = |route: &Route| route.then.iter().map(picture::then).collect::<Vec<_>>().join(", ");
@@ -115,14 +115,14 @@ impl List {
             human += &format!("\n\n{}", table::render(&["ON", "THEN~", "RUNBOOK?"], routes.iter().map(row).collect()));
         }
         let routes = routes.into_iter().map(RouteView::applied);
-        context.printer.result(&Applied { workers: workers.iter().map(Seen::view).collect(), routes: routes.collect() }, human)
+        context.printer.result(&Applied { workers: workers.iter().map(Listed::view).collect(), routes: routes.collect() }, human)
     }
 }
 
-fn see<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: impl Fn(&Name) -> bool) -> Seen<'a> {
+fn listed<'a>(worker: &'a Worker, counts: &BTreeMap<Name, QueueCounts>, is_halted: impl Fn(&Name) -> bool) -> Listed<'a> {
     let queue = &worker.definition.queue;
     let waiting = counts.get(queue).map_or(0, |counts| counts.ready + counts.resting);
-    Seen { worker, waiting, is_halted: is_halted(queue) }
+    Listed { worker, waiting, is_halted: is_halted(queue) }
 }
 
 impl Show {
@@ -134,7 +134,7 @@ impl Show {
         let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
         let counts = reader.view().queue_counts(snapshot.lease)?;
         let recent = reader.view().recent("worker", self.worker.as_str(), 5)?;
-        let seen = see(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
+        let seen = listed(worker, &counts, |queue| snapshot.queues.queues.get(queue).is_some_and(|queue| queue.paused));
         let jobs: Vec<(&TaskId, &Taken, Option<&Task>)> =
             worker.jobs.iter().take(SHOWN).map(|(id, taken)| (id, taken, tasks.get(id))).collect();
         let views = jobs.iter().map(|(id, taken, task)| JobView::new(id, taken, *task));
@@ -154,7 +154,7 @@ impl Show {
     }
 }
 
-fn page(seen: &Seen<'_>) -> String {
+fn page(seen: &Listed<'_>) -> String {
     let definition = &seen.worker.definition;
     let mut text = format!("{BOLD}{}{BOLD:#} is {}", definition.name, seen.coloured());
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<10}{DIM:#} {value}"));

@@ -1,4 +1,4 @@
-//! The directories in which tasks work.
+//! Workspaces: the directories in which tasks work.
 
 mod prune;
 mod visit;
@@ -160,7 +160,7 @@ impl Remove {
     }
 }
 
-/// The workspace that a name means: that of the task, or the one that the task shares.
+/// The workspace of the task with this name, or the one that the task shares.
 pub(crate) fn find_kept(client: &Client, name: &str) -> Result<Kept, Failure> {
     let all = Kept::all(client)?;
     if let Some(kept) = TaskId::new(name).ok().and_then(|id| all.iter().find(|kept| kept.workspace.owner == id)) {

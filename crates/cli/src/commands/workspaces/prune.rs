@@ -56,7 +56,7 @@ fn view(step: &PruneStep, result: Option<Result<Option<Removed>, WorkspaceError>
     PruneView { action, what, reason, saved, error }
 }
 
-/// The same line whether it is done or would be.
+/// The line of a step, the same for a dry run.
 fn line(view: &PruneView) -> String {
     match &view.error {
         Some(error) => format!("{RED}not done{RED:#} {} {}: {error}", view.action, view.what),

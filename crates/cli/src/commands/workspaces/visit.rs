@@ -1,4 +1,4 @@
-//! Looking into a workspace: a shell in it, and what was done there.
+//! A shell in a workspace, and its diff.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::printer::DIM;
 use crate::views::workspaces::DiffView;
 
-/// Starts the user's shell in a workspace, and passes on its status.
+/// Starts the user's shell in a workspace, and returns its status.
 pub(crate) fn open(kept: &Kept) -> ExitResult {
     let path = directory(kept)?;
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
@@ -28,7 +28,7 @@ pub(crate) fn open(kept: &Kept) -> ExitResult {
     Ok(u8::try_from(code).unwrap_or(exit::ERROR))
 }
 
-/// Where the workspace is, unless somebody has deleted it.
+/// The directory of the workspace, if it still exists.
 fn directory(kept: &Kept) -> Result<&Path, Failure> {
     let path = Path::new(kept.workspace.place.path());
     if path.is_dir() {
@@ -44,7 +44,7 @@ fn directory(kept: &Kept) -> Result<&Path, Failure> {
     })
 }
 
-/// Shows what a worktree has that its base has not.
+/// Prints the differences between a worktree and its base.
 pub(crate) fn diff(context: &Context, client: &Client, kept: &Kept) -> ExitResult {
     let Place::Worktree { base, .. } = &kept.workspace.place else {
         return Err(Failure::usage(format!("the workspace of {} is a plain directory, which has no base", kept.workspace.owner)));

@@ -1,16 +1,16 @@
-//! CSV with a header line: fields in quotes may hold commas, quotes (written twice) and line breaks.
+//! CSV with a header line: quoted fields may contain commas, quotes (written twice) and line breaks.
 
 use super::problem::{Problem, Problems};
 use super::record::{FIELDS, Raw, Record, unknown};
 use super::source::Parsed;
 
-/// One row: the line it begins in, and its fields.
+/// A row with the number of its first line.
 struct Row {
     line: usize,
     fields: Vec<String>,
 }
 
-/// Reads row after row.
+/// An iterator over the rows.
 struct Rows<'a> {
     rest: &'a str,
     line: usize,
@@ -54,7 +54,7 @@ impl Rows<'_> {
         kept.trim().into()
     }
 
-    /// A field whose first quote was taken.
+    /// A field after its opening quote.
     fn quoted(&mut self, mut rest: &str) -> Result<String, Problem> {
         let began = self.line;
         let mut field = String::new();
@@ -137,7 +137,7 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
     parsed
 }
 
-/// Whether rows can be understood by it. Says what is wrong with it.
+/// Whether the header is valid. Reports its problems.
 fn header_is_right(header: &Row, problems: &mut Problems) -> bool {
     let mut is_right = true;
     let mut wrong = |problem| {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_may_be_quoted_and_hold_anything() {
+    fn quoted_fields_may_contain_anything() {
         let text =
             "title,run,labels,priority,allowFailed\r\nplain, make a ,x; y,,\r\n\r\n\"a, \"\"b\"\"\nc\",,,7,yes\nlast,\"\",,,";
         let (records, problems) = parsed(text);

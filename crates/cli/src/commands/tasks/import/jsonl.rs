@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
             Ok(_) => problems.push(not_an_object(line)),
             Err(_) if text.trim_start().starts_with('[') => {
                 problems.push(not_an_object(line));
-                // The rest of a list that is written over many lines would be one mistake after the other.
+                // Every further line of a list over several lines would be reported as a mistake.
                 break;
             }
             Err(error) => {

@@ -1,16 +1,17 @@
-//! A Markdown checklist: `## Section`, `- [ ] Title: `command` (after: A; B)`, with what must come first indented below.
+//! A Markdown checklist: `## Section`, `- [ ] Title: `command` (after: A; B)`; indented items are dependencies of the
+//! item above.
 
 use super::problem::Problems;
 use super::record::Record;
 use super::source::Parsed;
 
-/// How far a tab reaches.
+/// The width of a tab.
 const TAB: usize = 4;
 
-/// An item of the list that others may be indented below.
+/// An item that others may be indented below.
 struct Outer {
     indent: usize,
-    /// Its index, unless it is done.
+    /// The index of its record, unless the box is ticked.
     record: Option<usize>,
 }
 
@@ -63,7 +64,6 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
     parsed
 }
 
-/// The level and the text of a heading.
 fn heading(text: &str) -> Option<(usize, &str)> {
     let level = text.bytes().take_while(|byte| *byte == b'#').count();
     let rest = &text[level..];
@@ -97,7 +97,7 @@ fn item(text: &str) -> Option<(usize, bool, &str)> {
     (rest.is_empty() || rest.starts_with([' ', '\t'])).then(|| (indent, is_done, rest.trim()))
 }
 
-/// The title, with the command and the dependencies that end it in either order.
+/// A record with the command and the dependencies at the end of the item, in either order.
 fn task(line: usize, section: Option<String>, item: &str) -> Record {
     let mut record = Record { line, section, ..Record::default() };
     let mut rest = item;
@@ -122,12 +122,12 @@ fn task(line: usize, section: Option<String>, item: &str) -> Record {
     record
 }
 
-/// Without the colon that leads to a command.
+/// Removes the colon before a command.
 fn bare(text: &str) -> &str {
     text.trim_end_matches(|letter: char| letter == ':' || letter.is_whitespace())
 }
 
-/// What stands before the code span at the end, and the code in it.
+/// The text before the code span at the end, and the code in it.
 fn trailing_code(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_end();
     let ticks = text.bytes().rev().take_while(|byte| *byte == b'`').count();
@@ -146,7 +146,7 @@ fn trailing_code(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// What stands before `(after: A; B)` at the end, and the names in it.
+/// The text before `(after: A; B)` at the end, and the names in it.
 fn trailing_after(text: &str) -> Option<(&str, Vec<String>)> {
     let inside = bare(text).strip_suffix(')')?;
     let at = inside.rfind("(after:")?;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_indented_comes_first() {
+    fn indented_items_are_dependencies() {
         let text =
             "- [ ] release\n  - [ ] test\n    - [ ] build\n  - [x] write\n    - [ ] proofread\n\t- [ ] announce\n- [ ] other\n";
         let parsed = parsed(text);

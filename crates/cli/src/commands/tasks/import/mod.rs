@@ -1,4 +1,4 @@
-//! A file full of tasks: read (`source`, one parser per format), understood (`record`, `plan`), added.
+//! Imports a file of tasks: read (`source`, one parser per format), checked (`record`, `plan`), added.
 
 mod csv;
 mod jsonl;
@@ -34,7 +34,7 @@ use crate::format;
 use crate::printer::{BOLD, DIM, YELLOW};
 use crate::signals::Signals;
 
-/// How long the line that shows the progress is.
+/// The width of the progress bar.
 const BAR: usize = 30;
 
 /// Add all tasks of a file at once.
@@ -144,7 +144,7 @@ impl Import {
         }
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
         summary.ids = self.ids.then(ids);
-        hand_over(context, client, &id, plan)?;
+        add_tasks(context, client, &id, plan)?;
         note_second("are there twice; cancel one of each");
         let seconds = began.elapsed().as_secs_f64();
         let human = format!(
@@ -163,7 +163,7 @@ impl Import {
             sync.summary.of_dry_run()
         } else if sync.is_first() && !plan.tasks.is_empty() {
             client.clear_imports()?;
-            hand_over(context, client, id, plan)?;
+            add_tasks(context, client, id, plan)?;
             sync.summary.with_ids(id)
         } else {
             sync.carry_out(client, plan)?
@@ -172,8 +172,8 @@ impl Import {
     }
 }
 
-/// Hands the tasks over, chunk by chunk. Ctrl-C leaves nothing behind.
-fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> Result<(), Failure> {
+/// Adds the tasks chunk by chunk. Ctrl-C leaves nothing behind.
+fn add_tasks(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> Result<(), Failure> {
     let mut signals = Signals::install()?;
     let total = plan.tasks.len();
     let watched = context.printer.is_watched();
@@ -196,7 +196,7 @@ fn hand_over(context: &Context, client: &Client, id: &ImportId, plan: Plan) -> R
     })
 }
 
-/// Something was different when it was looked at again, inside of a transaction.
+/// The failure for a difference found inside of the transaction.
 fn refused(outcome: &ImportOutcome) -> Failure {
     let changed = |what: String| {
         Failure::new(exit::LOCKED, "IMPORT_OVERTAKEN", what)
@@ -205,7 +205,7 @@ fn refused(outcome: &ImportOutcome) -> Failure {
     match outcome {
         ImportOutcome::SectionTaken(name) => changed(format!("a section {:?} has been made meanwhile", name.as_str())),
         ImportOutcome::UnknownSection(section) => changed(format!("the section {section} has been deleted meanwhile")),
-        // An import has no cycles. Those of a sync lead through tasks that are not in the file.
+        // An import has no cycles. A cycle of a sync leads through tasks that are not in the file.
         ImportOutcome::Dependencies(task, error @ DagError::Cycle(_)) => tasks::refused::dependencies(task, error),
         ImportOutcome::Dependencies(_, error) => changed(error.to_string()),
         ImportOutcome::Overtaken(task) => changed(format!("{task} has been changed meanwhile")),
@@ -223,11 +223,11 @@ fn refused(outcome: &ImportOutcome) -> Failure {
     }
 }
 
-/// What is said about an import.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ImportSummary {
-    /// None before the tasks are there.
+    /// `None` before the tasks exist.
     import: Option<ImportId>,
     tasks: usize,
     dependencies: usize,

@@ -1,4 +1,4 @@
-//! What is to be imported: names have become ids, and all that can be wrong was looked for.
+//! The tasks to import, with names resolved to ids and all checks done.
 
 use std::collections::HashMap;
 
@@ -18,38 +18,37 @@ use super::sync;
 use crate::failure::Failure;
 use crate::format;
 
-/// How much of a long cycle is shown, at each of its ends.
+/// The number of tasks shown at each end of a long cycle.
 const CYCLE_SHOWN: usize = 10;
 
-/// What is to be imported.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) tasks: Vec<(Spec, Vec<Edge>)>,
     pub(super) sections: Vec<NewSection>,
-    /// What each task is called in the file.
+    /// The name of each task in the file.
     pub(super) keys: Vec<String>,
 }
 
-/// What a name means in the file.
+/// The meaning of a name in the file.
 #[derive(Debug, Clone, Copy)]
 enum Meaning {
     Task(usize),
-    /// More than one: these two, for a start.
+    /// Several tasks, of which these are the first two.
     Several(usize, usize),
-    /// A task that is done already, and left out.
+    /// A ticked task, which is not imported.
     Done,
 }
 
-/// What the names of a file mean, in it and in the project.
+/// Resolves the names of a file, in it and in the project.
 struct Names<'a> {
     own: HashMap<&'a str, Meaning>,
     records: &'a [Record],
     reader: &'a mut Reader,
-    /// What was looked for in the project, and found or not.
+    /// The results of lookups in the project.
     outside: HashMap<String, Result<TaskId, Problem>>,
 }
 
-/// Turns records into tasks. `None` if something is wrong.
+/// Turns records into tasks. `None` if there are problems.
 pub(super) fn plan(
     parsed: &Parsed,
     id: &ImportId,
@@ -69,7 +68,7 @@ pub(super) fn plan(
     }
     let keys = records.iter().enumerate().map(|(index, record)| match (&record.key, own.get(record.title.as_str())) {
         (Some(key), _) => key.clone(),
-        (None, Some(Meaning::Task(meant))) if *meant == index => record.title.clone(),
+        (None, Some(Meaning::Task(target))) if *target == index => record.title.clone(),
         (None, _) => format!("line {}", record.line),
     });
     let keys: Vec<String> = keys.collect();
@@ -91,14 +90,14 @@ pub(super) fn plan(
         return Ok(None);
     }
     for ((spec, record), key) in specs.iter_mut().zip(records).zip(&keys) {
-        // A line is no name: the entry is in another one when the file is read again.
+        // A line number is no name: it changes when the file is edited.
         let is_name = record.key.is_some() || record.title == *key;
         spec.source = is_name.then(|| sync::entry(source, key));
     }
     Ok(Some(Plan { tasks: specs.into_iter().zip(edges).collect(), sections: sections.new, keys }))
 }
 
-/// Keys, and the titles of those that have none.
+/// The keys, and the titles of tasks without a key.
 fn own_names<'a>(parsed: &'a Parsed, problems: &mut Problems) -> HashMap<&'a str, Meaning> {
     let mut own = HashMap::with_capacity(parsed.records.len());
     let records = || parsed.records.iter().enumerate();
@@ -127,7 +126,7 @@ fn own_names<'a>(parsed: &'a Parsed, problems: &mut Problems) -> HashMap<&'a str
 }
 
 impl Names<'_> {
-    /// What a record depends on: the indexes of those in the file, and all as edges.
+    /// The dependencies of a record: the indexes of those in the file, and all of them as edges.
     fn edges(&mut self, index: usize, id: &ImportId, problems: &mut Problems) -> Result<(Vec<u32>, Vec<Edge>), Failure> {
         let records = self.records;
         let record = &records[index];
@@ -165,13 +164,13 @@ impl Names<'_> {
         Ok((inside, all))
     }
 
-    /// The task of the project that a name means.
+    /// The task of the project with this name.
     fn outside(&mut self, name: &str) -> Result<Result<TaskId, Problem>, Failure> {
         if let Some(known) = self.outside.get(name) {
             return Ok(known.clone());
         }
         let found = if name.is_empty() { Vec::new() } else { self.reader.view().find_tasks(name)? };
-        let meant = match &found[..] {
+        let target = match &found[..] {
             [id] => Ok(id.clone()),
             [] => Err(Problem::new(0, format!("there is no task {name:?}, neither in this file nor in the project"))
                 .hint("name it by its key, or by its title if no other task of the file has the same")),
@@ -181,12 +180,12 @@ impl Names<'_> {
                 Err(Problem::new(0, what).hint("use the id"))
             }
         };
-        self.outside.insert(name.into(), meant.clone());
-        Ok(meant)
+        self.outside.insert(name.into(), target.clone());
+        Ok(target)
     }
 }
 
-/// The sections that there are, and those that there will be.
+/// The existing sections, and the new ones.
 struct Sections {
     known: HashMap<String, Option<SectionId>>,
     new: Vec<NewSection>,
@@ -201,7 +200,7 @@ impl Sections {
         Ok(Sections { known: rows.into_values().flat_map(names).collect(), new: Vec::new(), create })
     }
 
-    /// The section of this name or id. What is wrong with a name is said once.
+    /// The section with this name or id. A problem with a name is reported once.
     fn find(&mut self, line: usize, name: &str, problems: &mut Problems) -> Option<SectionId> {
         if let Some(known) = self.known.get(name) {
             return known.clone();

@@ -1,14 +1,13 @@
-//! What is wrong with a file: as much of it as is useful at once, each with its place.
+//! The problems of a file, each with its place, up to a limit.
 
 use serde::Serialize;
 
 use crate::exit_codes as exit;
 use crate::failure::Failure;
 
-/// How many are reported.
+/// The upper bound on reported problems.
 const LIMIT: usize = 100;
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     pub(super) line: usize,
@@ -41,7 +40,7 @@ impl Problem {
         Problem { hint: Some(hint.into()), ..self }
     }
 
-    /// A check that is shared with the command line has failed.
+    /// A problem from a check that is shared with the command line.
     pub(super) fn of(line: usize, field: &str, failure: Failure) -> Problem {
         Problem { hint: failure.hint, ..Problem::new(line, failure.message).field(field) }
     }
@@ -63,7 +62,7 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// Whether looking for more is of no use.
+    /// Whether further problems would not be reported.
     pub(super) fn is_full(&self) -> bool {
         self.list.len() >= LIMIT
     }
@@ -73,7 +72,7 @@ impl Problems {
         self.list.iter().map(Problem::message).collect()
     }
 
-    /// Nothing, or the failure that tells of all of them.
+    /// Fails with all problems, if there are any.
     pub(super) fn check(mut self, file: &str) -> Result<(), Failure> {
         if self.list.is_empty() {
             return Ok(());

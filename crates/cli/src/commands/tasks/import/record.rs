@@ -1,4 +1,4 @@
-//! One task as a file describes it. To add a field: a word in `FIELDS`, an arm in `Record::set`, and its place in `spec`.
+//! A task as a file describes it. To add a field: a word in `FIELDS`, an arm in `Record::set`, and its place in `spec`.
 
 use std::num::NonZeroU32;
 
@@ -34,10 +34,9 @@ pub(super) const FIELDS: [&str; 17] = [
     "id",
 ];
 
-/// What stands between the items of a list in a CSV field.
-const BETWEEN: char = ';';
+/// The separator of a list in a CSV field.
+const SEPARATOR: char = ';';
 
-/// A task as it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) line: usize,
@@ -57,16 +56,16 @@ pub(super) struct Record {
     pub(super) semaphores: Vec<String>,
     pub(super) depends_on: Vec<String>,
     pub(super) allow_failed: bool,
-    /// The records that are indented below it, by their index: they come first.
+    /// The indexes of the records indented below it, which are its dependencies.
     pub(super) inner: Vec<usize>,
 }
 
-/// A value before its field gives it a meaning.
+/// A value before it is interpreted by its field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Raw<'a> {
-    /// From a file in which everything is text.
+    /// From a format in which everything is text.
     Text(&'a str),
-    /// From a file that tells numbers from texts.
+    /// From a format with types.
     Json(&'a Value),
 }
 
@@ -86,7 +85,7 @@ impl Raw<'_> {
         }
     }
 
-    /// A text, or a number such as that of an issue in a tracker.
+    /// A text, or a number such as the id of an issue in a tracker.
     fn name(self) -> Result<String, String> {
         match self {
             Raw::Json(Value::Number(number)) if number.is_u64() => Ok(number.to_string()),
@@ -96,7 +95,7 @@ impl Raw<'_> {
 
     fn list(self) -> Result<Vec<String>, String> {
         match self {
-            Raw::Text(text) => Ok(text.split(BETWEEN).map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()),
+            Raw::Text(text) => Ok(text.split(SEPARATOR).map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()),
             Raw::Json(Value::Array(items)) => items.iter().map(|item| Raw::Json(item).text()).collect(),
             Raw::Json(Value::String(text)) => Ok(vec![text.clone()]),
             Raw::Json(other) => Err(format!("must be a list of texts, not {}", kind(other))),
@@ -154,7 +153,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 impl Record {
-    /// Takes one field. What is absent, such as an empty column, leaves it as it is.
+    /// Sets one field. An absent value, such as an empty column, changes nothing.
     pub(super) fn set(&mut self, field: &str, value: Raw<'_>) -> Result<(), Problem> {
         if value.is_absent() && FIELDS.contains(&field) {
             return Ok(());
@@ -182,10 +181,10 @@ impl Record {
     }
 }
 
-/// A field that there is not, with the one that may have been meant.
+/// The problem for an unknown field, with a suggestion if there is a similar one.
 pub(super) fn unknown(line: usize, name: &str) -> Problem {
     let plain = |text: &str| text.replace(['_', '-', ' '], "").to_lowercase();
-    // A word that the field begins with is as good as a slip: `prio` for `priority`.
+    // A prefix of a field counts as similar: `prio` for `priority`.
     let begun = |field: &str| name.len() > 2 && plain(field).starts_with(&plain(name));
     let near = |field: &&&str| if begun(field) { 1 } else { distance(&plain(name), &plain(field)) };
     let nearest = FIELDS.iter().min_by_key(near).filter(|field| near(field) <= 2.max(name.len() / 4));
@@ -196,8 +195,8 @@ pub(super) fn unknown(line: usize, name: &str) -> Problem {
     })
 }
 
-/// What a task asks for, with the same checks as on the command line. Reports all that is wrong with it.
-/// How a loop is tried again is `policy`, unless it says otherwise.
+/// The spec of a task, with the same checks as on the command line. Reports all problems. `policy` is the retry policy
+/// of a loop, except for the record's own maximum of attempts.
 pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy, problems: &mut Problems) -> Option<Spec> {
     let mut found = Vec::new();
     let mut note = |field: &str, failure: Failure| found.push(Problem::of(record.line, field, failure));
@@ -251,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slip_finds_its_field_and_nonsense_finds_none() {
+    fn a_misspelt_field_gets_a_suggestion_and_an_unknown_one_the_list() {
         let hint = |name: &str| unknown(1, name).hint.unwrap_or_default();
         for (slip, meant) in [("titel", "title"), ("depends_on", "dependsOn"), ("prio", "priority"), ("Label", "labels")] {
             assert_eq!(hint(slip), format!("did you mean {meant}?"));

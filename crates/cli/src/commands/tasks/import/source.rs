@@ -1,4 +1,4 @@
-//! The file: where it is, how it is written, and whether it is a text at all.
+//! Reads the file: its path, its format, its encoding.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::format;
 
 /// The longest line, in bytes.
-const WAITERS_LIMIT: usize = 1 << 20;
+const LINE_LIMIT: usize = 1 << 20;
 
 /// How a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,16 +27,16 @@ pub(super) enum Format {
     Markdown,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) records: Vec<Record>,
-    /// The titles of what is done already, and left out.
+    /// The titles of ticked items, which are not imported.
     pub(super) done: Vec<String>,
 }
 
 impl Parsed {
-    /// Whether one more is not too many. Says so if it is.
+    /// Whether one more record is allowed. Reports a problem if not.
     pub(super) fn has_room(&self, line: usize, problems: &mut Problems) -> bool {
         has_room(self.records.len(), line, problems)
     }
@@ -52,7 +52,7 @@ fn has_room(count: usize, line: usize, problems: &mut Problems) -> bool {
 }
 
 impl Format {
-    /// The format that is asked for, or the one that the file's name tells.
+    /// The given format, or the one of the file's extension.
     pub(super) fn of(file: &Path, given: Option<Format>) -> Result<Format, Failure> {
         let hint = "give --format jsonl, --format csv or --format markdown";
         let extension = file.extension().map(|extension| extension.to_string_lossy().to_lowercase());
@@ -69,8 +69,8 @@ impl Format {
     }
 
     pub(super) fn parse(self, text: &str, problems: &mut Problems) -> Parsed {
-        if let Some((line, text)) = lines(text).find(|(_, text)| text.len() > WAITERS_LIMIT) {
-            let what = format!("a line may have at most {WAITERS_LIMIT} bytes, this one has {}", text.len());
+        if let Some((line, text)) = lines(text).find(|(_, text)| text.len() > LINE_LIMIT) {
+            let what = format!("a line may have at most {LINE_LIMIT} bytes, this one has {}", text.len());
             problems.push(Problem::new(line, what));
             return Parsed::default();
         }
@@ -82,12 +82,11 @@ impl Format {
     }
 }
 
-/// The lines with their numbers, without what ends them.
+/// The lines with their numbers, without line endings.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)))
 }
 
-/// Whether the argument stands for stdin.
 pub(super) fn is_stdin(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
@@ -108,7 +107,7 @@ pub(super) fn read(file: &Path, problems: &mut Problems) -> Result<String, Failu
     Ok(decode(bytes, problems))
 }
 
-/// The text, without the mark that some editors put before it.
+/// The text without a byte order mark.
 fn decode(bytes: Vec<u8>, problems: &mut Problems) -> String {
     match String::from_utf8(bytes) {
         Ok(mut text) => {
@@ -133,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_utf_8_with_or_without_a_mark() {
+    fn a_file_is_utf_8_with_or_without_a_byte_order_mark() {
         let mut problems = Problems::default();
         assert_eq!(decode(b"\xef\xbb\xbftitle".to_vec(), &mut problems), "title");
         assert!(problems.is_empty());
@@ -144,7 +143,7 @@ mod tests {
     #[test]
     fn a_line_has_a_limit() {
         let mut problems = Problems::default();
-        let long = "x".repeat(WAITERS_LIMIT + 1);
+        let long = "x".repeat(LINE_LIMIT + 1);
         Format::Csv.parse(&format!("title\n{}\n{long}\n", &long[1..]), &mut problems);
         assert_eq!(problems.messages(), ["3: a line may have at most 1048576 bytes, this one has 1048577"]);
     }
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_told_or_seen() {
+    fn the_format_is_given_or_detected() {
         assert_eq!(Format::of("a.JSONL".as_ref(), None).ok(), Some(Format::Jsonl));
         assert_eq!(Format::of("a.b/c.markdown".as_ref(), None).ok(), Some(Format::Markdown));
         assert_eq!(Format::of("a.md".as_ref(), Some(Format::Csv)).ok(), Some(Format::Csv));

@@ -1,4 +1,4 @@
-//! A file that was imported before: what is new in it is added, and what is different is changed, in one transaction.
+//! Syncs a file that was imported before: new tasks are added and changed ones are edited, in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::failure::Failure;
 use crate::format;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 
-/// How many tasks of a kind are named to people.
+/// The number of tasks of each kind that the output names.
 const NAMED: usize = 20;
 
-/// What the tasks of a file are known by later: the name that was given, or else its path, seen from the project.
+/// The name that identifies the file in later syncs: the given one, or its path relative to the project.
 pub(super) fn source_name(file: &Path, given: Option<&str>, root: &Path) -> String {
     if let Some(given) = given {
         return given.into();
@@ -35,14 +35,14 @@ pub(super) fn source_name(file: &Path, given: Option<&str>, root: &Path) -> Stri
     file.strip_prefix(&root).unwrap_or(&file).display().to_string()
 }
 
-/// What has to be done so that the tasks are as the file says.
+/// The changes that make the tasks match the file.
 pub(super) struct Sync {
     add: Vec<(TaskId, Spec, Vec<Edge>)>,
     edit: Vec<(TaskId, Edit)>,
     pub(super) summary: SyncSummary,
 }
 
-/// What is said about a sync.
+/// The JSON output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SyncSummary {
@@ -50,23 +50,23 @@ pub(super) struct SyncSummary {
     dry_run: bool,
     added: Vec<Entry>,
     edited: Vec<Entry>,
-    /// Those that are different in the file, and were left alone: somebody works on them, or they are over.
+    /// Tasks that differ from the file and are not changed, because they are in progress or over.
     left: Vec<Entry>,
-    /// Those that were imported from the file, and are in it no longer.
+    /// Tasks that were imported from the file and are no longer in it.
     missing: Vec<Entry>,
     unchanged: usize,
     sections_created: Vec<String>,
     skipped: usize,
 }
 
-/// One task of the file.
+/// A task of the file.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
     key: String,
     id: TaskId,
     title: String,
-    /// How it stands, if it was there before.
+    /// The current status, if the task existed before.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<banksman_core::Status>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ impl Entry {
     }
 }
 
-/// Reports the entries that no later import could know again.
+/// Reports entries that a later import could not recognise.
 fn check_keys(plan: &Plan, parsed: &Parsed, problems: &mut Problems) {
     for ((spec, _), record) in plan.tasks.iter().zip(&parsed.records).filter(|((spec, _), _)| spec.source.is_none()) {
         let what = format!("another task of the file has the title {:?} too", spec.title.as_str());
@@ -101,7 +101,7 @@ pub(super) fn compare(
     let mut known = known(source, reader)?;
     let mut found: Vec<Option<Task>> = Vec::with_capacity(plan.tasks.len());
     for (key, record) in plan.keys.iter().zip(&parsed.records) {
-        found.push(known.remove(key.as_str()).and_then(|tasks| the_one(key, record.line, tasks, problems)));
+        found.push(known.remove(key.as_str()).and_then(|tasks| imported_task(key, record.line, tasks, problems)));
     }
     let ids: Vec<TaskId> = found
         .iter()
@@ -164,7 +164,7 @@ pub(super) fn compare(
     Ok(Sync { add: in_order(add), edit, summary })
 }
 
-/// The tasks that were imported from a source, by their keys.
+/// The tasks that were imported from this source, by key.
 fn known(source: &str, reader: &mut Reader) -> Result<BTreeMap<String, Vec<Task>>, Failure> {
     let mut known: BTreeMap<String, Vec<Task>> = BTreeMap::new();
     let filter = TaskFilter { hide_phases: true, ..TaskFilter::default() };
@@ -181,18 +181,19 @@ fn known(source: &str, reader: &mut Reader) -> Result<BTreeMap<String, Vec<Task>
     Ok(known)
 }
 
-/// Whether the first entry of a file was imported before and is not over. Only tasks of the same title are looked at: going through all of them would take
-/// longer than the import.
+/// Whether the first entry of a file was imported before and is not over. Only tasks with the same title are read:
+/// reading all of them would take longer than the import.
 pub(super) fn has_imported(spec: &Spec, key: &str, source: &str, reader: &mut Reader) -> Result<bool, Failure> {
     let same = reader.view().tasks_titled(spec.title.as_str())?;
     let keys = same.into_iter().map(Key::Task).collect();
     let tasks = reader.view().load(&keys)?.tables.backlog.tasks;
-    let is_it = |entry: &SourceEntry| *entry.file == *source && *entry.key == *key;
-    Ok(tasks.values().any(|task| !task.status().is_over() && task.spec.source.as_deref().is_some_and(is_it)))
+    let is_same_entry = |entry: &SourceEntry| *entry.file == *source && *entry.key == *key;
+    Ok(tasks.values().any(|task| !task.status().is_over() && task.spec.source.as_deref().is_some_and(is_same_entry)))
 }
 
-/// The task that an entry means. A file that was imported twice without --sync has several: the one that is not over, or the last.
-fn the_one(key: &str, line: usize, tasks: Vec<Task>, problems: &mut Problems) -> Option<Task> {
+/// The task of an entry. A file that was imported twice without --sync has several: the one that is not over counts, or
+/// else the last.
+fn imported_task(key: &str, line: usize, tasks: Vec<Task>, problems: &mut Problems) -> Option<Task> {
     let (over, mut open): (Vec<Task>, Vec<Task>) = tasks.into_iter().partition(|task| task.status().is_over());
     if let [first, second, ..] = &open[..] {
         let what = format!("{key:?} was imported more than once: {} and {}", first.id, second.id);
@@ -202,12 +203,12 @@ fn the_one(key: &str, line: usize, tasks: Vec<Task>, problems: &mut Problems) ->
     open.pop().or_else(|| over.into_iter().next_back())
 }
 
-/// What is different about a task in the file.
+/// The edit that makes a task match the file, and the names of the fields that differ.
 fn difference(task: &Task, wanted: &Spec, edges: Option<Vec<Edge>>) -> (Edit, Vec<&'static str>) {
     let before = &task.spec;
     let mut wanted = wanted.clone();
     if let Some(policy) = &mut wanted.restart {
-        // As a change counts what was tried before.
+        // A change of the limit counts the attempts that were made before.
         policy.max_attempts = policy.max_attempts.max(std::num::NonZeroU32::new(task.failures).unwrap_or(policy.max_attempts));
     }
     let mut fields = Vec::new();
@@ -217,7 +218,7 @@ fn difference(task: &Task, wanted: &Spec, edges: Option<Vec<Edge>>) -> (Edit, Ve
         }
         is_different
     };
-    // The file says which kind of workspace, and nothing else about it.
+    // The file sets the kind of the workspace only.
     let moves = note("workspace", wanted.workspace.as_str() != before.workspace.as_str());
     let needs = wanted.clone().with_workspace(&task.id).needs;
     let edit = Edit {
@@ -237,7 +238,7 @@ fn difference(task: &Task, wanted: &Spec, edges: Option<Vec<Edge>>) -> (Edit, Ve
     (edit, fields)
 }
 
-/// New tasks, each after those that it depends on. The plan has no cycles.
+/// Orders new tasks so that each comes after its dependencies. The plan has no cycles.
 fn in_order(add: Vec<(TaskId, Spec, Vec<Edge>)>) -> Vec<(TaskId, Spec, Vec<Edge>)> {
     let index: BTreeMap<TaskId, usize> = add.iter().enumerate().map(|(index, (id, ..))| (id.clone(), index)).collect();
     let mut waits: Vec<usize> = vec![0; add.len()];
@@ -248,7 +249,7 @@ fn in_order(add: Vec<(TaskId, Spec, Vec<Edge>)>) -> Vec<(TaskId, Spec, Vec<Edge>
             dependents[*on].push(number);
         }
     }
-    // The smallest first, so that the order of the file is kept where it can be.
+    // The smallest index first keeps the order of the file where possible.
     let mut ready: BTreeSet<usize> = (0..add.len()).filter(|number| waits[*number] == 0).collect();
     let mut add: Vec<Option<(TaskId, Spec, Vec<Edge>)>> = add.into_iter().map(Some).collect();
     let mut ordered = Vec::with_capacity(add.len());
@@ -265,13 +266,13 @@ fn in_order(add: Vec<(TaskId, Spec, Vec<Edge>)>) -> Vec<(TaskId, Spec, Vec<Edge>
 }
 
 impl Sync {
-    /// Whether nothing of the file is there yet: then it is an import like any other, of any size.
+    /// Whether none of the tasks exists yet: then it is an ordinary import, of any size.
     pub(super) fn is_first(&self) -> bool {
         let SyncSummary { edited, left, unchanged, .. } = &self.summary;
         edited.is_empty() && left.is_empty() && *unchanged == 0
     }
 
-    /// Does all of it in one transaction.
+    /// Applies all changes in one transaction.
     pub(super) fn carry_out(self, client: &Client, plan: Plan) -> Result<SyncSummary, Failure> {
         if self.add.is_empty() && self.edit.is_empty() {
             return Ok(self.summary);
@@ -288,7 +289,7 @@ impl Sync {
                 Failure::usage(message).hint("nothing was changed; make some of the changes in the file later, and sync twice")
             );
         }
-        // A section whose tasks are all left alone is not made.
+        // A section that none of the changed tasks uses is not created.
         let used = |id: &banksman_core::SectionId| {
             self.add.iter().any(|(_, spec, _)| spec.section.as_ref() == Some(id))
                 || self.edit.iter().any(|(_, edit)| edit.section.as_ref().is_some_and(|section| section.as_ref() == Some(id)))
@@ -307,7 +308,7 @@ impl SyncSummary {
         SyncSummary { dry_run: true, ..self }
     }
 
-    /// The ids that an import gives to its tasks, in their order.
+    /// Replaces the ids by those that the import gives to its tasks, in their order.
     pub(super) fn with_ids(mut self, id: &ImportId) -> SyncSummary {
         for (number, entry) in (0..).zip(&mut self.added) {
             entry.id = id.task(number);
@@ -351,7 +352,7 @@ fn list(lines: &mut Vec<String>, entries: &[Entry], words: impl Fn(&Entry) -> St
     }
 }
 
-/// The entry that a task comes from, unless nothing tells it from another one of the file.
+/// The stored entry of a task. The caller makes sure that its key is unique in the file.
 pub(super) fn entry(source: &str, key: &str) -> Box<SourceEntry> {
     Box::new(SourceEntry { file: source.into(), key: key.into() })
 }
