@@ -23,7 +23,6 @@ pub const TITLE_LIMIT: usize = 500;
 pub enum NameError {
     #[error("a {what} must not be empty")]
     Empty { what: &'static str },
-    /// More bytes were given than there is room for.
     #[error("a {what} may have at most {limit} bytes, this one has {bytes}")]
     TooLong { what: &'static str, limit: usize, bytes: usize },
     /// A control character would garble tables, logs and environment variables.
@@ -33,7 +32,7 @@ pub enum NameError {
     #[error("{name:?} is reserved: banksman itself uses {prefix:?}")]
     Reserved {
         name: Box<str>,
-        /// What is reserved.
+        /// The prefix or name that is reserved.
         prefix: &'static str,
     },
     /// Spaces at the ends cannot be seen and lead to two names that look alike.
@@ -104,13 +103,13 @@ text_id!(
     NAME_LIMIT
 );
 text_id!(
-    /// Who holds or waits: `run:<id>`, `pipeline:<id>`, or any name a user gives.
+    /// A holder or waiter: `run:<id>`, `pipeline:<id>`, or any name that a user gives.
     HolderId,
     "holder",
     NAME_LIMIT
 );
 text_id!(
-    /// Marks one request, so that asking again after a lost reply gets the same answer.
+    /// Identifies one request, so that a repetition after a lost reply gets the same answer.
     RequestId,
     "request id",
     NAME_LIMIT
@@ -155,13 +154,13 @@ text_id!(
     IMPORT_ID_LIMIT
 );
 text_id!(
-    /// What a task or a section is called.
+    /// The title of a task or a section.
     Title,
     "title",
     TITLE_LIMIT
 );
 text_id!(
-    /// Keeps an item out of a queue while another of the same key is not over.
+    /// Keeps an item out of a queue while another one with the same key is open.
     DedupeKey,
     "dedupe key",
     NAME_LIMIT
@@ -174,12 +173,12 @@ text_id!(
 );
 
 impl TaskId {
-    /// The lock of the task: whoever works on it holds it.
+    /// The lock of the task, held while a run or a person works on it.
     pub fn lock(&self) -> Name {
         Name::new(&format!("task:{self}")).expect("an id is short and plain")
     }
 
-    /// The lock of its workspace: who works in it holds it, or who removes it.
+    /// The lock of its workspace, held while it is worked in or removed.
     pub fn workspace_lock(&self) -> Name {
         Name::new(&format!("workspace:{self}")).expect("an id is short and plain")
     }
@@ -213,7 +212,7 @@ impl HolderId {
 }
 
 impl SectionId {
-    /// The lock of an exclusive section: who works in it holds it, by a run or a claim.
+    /// The lock of an exclusive section, held by a run or a claim that works in it.
     pub fn lock(&self) -> Name {
         Name::new(&format!("section:{self}")).expect("an id is short and plain")
     }
@@ -249,7 +248,7 @@ impl Name {
         self.0.starts_with("workspace:")
     }
 
-    /// Whether tasks wait under it for a limit of an account.
+    /// Whether it is a limit of an account that tasks wait for.
     pub fn is_account_limit(&self) -> bool {
         self.0.starts_with("account:")
     }
@@ -259,12 +258,12 @@ impl Name {
         self.0.starts_with("section:")
     }
 
-    /// Whether it is the lock of a task or a section: only who works there holds it.
+    /// Whether it is the lock of a task or a section: only a run or a claim on work holds it.
     pub fn is_work(&self) -> bool {
         self.is_section() || self.0.starts_with("task:")
     }
 
-    /// A name for a lock or a semaphore of the user's: none that belongs to Banksman itself.
+    /// A name for a user's lock or semaphore: none that Banksman itself uses.
     pub fn unreserved(text: &str) -> Result<Name, NameError> {
         let name = Name::new(text)?;
         match name.reserved() {
@@ -273,16 +272,17 @@ impl Name {
         }
     }
 
-    /// Whether the name belongs to Banksman itself, so that it cannot be acquired by hand.
+    /// Whether Banksman itself uses the name, so that no user can acquire it.
     pub fn is_reserved(&self) -> bool {
         self.reserved().is_some()
     }
 
-    /// Why the name is reserved, if it is. Those of holders are, so that nobody takes the one for the other.
+    /// The prefix or name that is reserved, if it is. The names of holders are reserved, too, so that they are not
+    /// mistaken for resources.
     fn reserved(&self) -> Option<&'static str> {
-        let whole = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
+        let exact = ["runs", "roots"].into_iter().find(|name| self.as_str() == *name);
         let prefixes = ["task:", "section:", "workspace:", "dispatch:", "run:", "runner:", "landing:", "account:", "import:"];
-        whole.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
+        exact.or_else(|| prefixes.into_iter().find(|prefix| self.0.starts_with(prefix)))
     }
 }
 
@@ -296,16 +296,16 @@ pub struct Seq(pub i64);
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
-/// A place in a line. Tickets rise, so their order is the order of arrival.
+/// A place among waiters. Tickets rise, so their order is the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ticket(pub i64);
 
-/// An id that is made of the number of the event from which on there is such a thing.
+/// An id that is made of the number of the event that created the object.
 macro_rules! numbered {
     ($name:ident, $prefix:literal) => {
         impl $name {
-            /// The number of that event; 0 for an id of another make.
+            /// The number of that event; 0 for an id of another form.
             pub fn seq(&self) -> Seq {
                 Seq(self.0.strip_prefix($prefix).and_then(|number| number.parse().ok()).unwrap_or(0))
             }
@@ -321,11 +321,11 @@ macro_rules! numbered {
 numbered!(DecisionId, "d-");
 numbered!(LandingId, "l-");
 
-/// A thing in a queue, known by the number of the event that pushed it.
+/// An item of a queue, identified by the number of the event that pushed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ItemId(pub Seq);
 
-/// Why a text is no id of an item.
+/// Why a text is not the id of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("an item is written like q-17, not {0:?}")]
 pub struct ItemIdError(Box<str>);
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_checked_once_at_the_edge() {
+    fn names_are_validated() {
         assert_eq!(Name::new(""), Err(NameError::Empty { what: "name" }));
         assert_eq!(Name::new(&"x".repeat(201)), Err(NameError::TooLong { what: "name", limit: 200, bytes: 201 }));
         assert_eq!(Name::new("a\nb"), Err(NameError::Control { what: "name", found: '\n', at: 1 }));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_names_are_known() {
+    fn reserved_names_are_recognized() {
         for name in [
             "task:t-1",
             "section:x",

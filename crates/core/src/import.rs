@@ -1,6 +1,7 @@
 //! An import: many tasks that are added together, and appear together.
 //!
-//! Its rows come in small transactions. Until the last of them, which removes the import's own row, nobody sees its tasks.
+//! Its rows come in small transactions. Its tasks are hidden until the last of them, which removes the import's own
+//! row.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ pub const IMPORT_LIMIT: usize = 1_000_000;
 /// The digits that number tasks; they are in the order of their bytes.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-/// So many digits number all tasks of the largest import.
+/// The number of digits that number all tasks of the largest import.
 const PLACES: u32 = 4;
 
 /// An import that is not finished.
@@ -27,9 +28,9 @@ pub struct Import {
     pub started: Wall,
     /// How many tasks it has when it is complete.
     pub total: u32,
-    /// How many of them are there.
+    /// How many tasks were added so far.
     pub added: u32,
-    /// The sections that are made when it is finished.
+    /// The sections that are added when it is finished.
     pub sections: Vec<NewSection>,
 }
 
@@ -41,7 +42,7 @@ pub struct NewSection {
 }
 
 impl ImportId {
-    /// The id of a task of this import. They rise with its number, so that their rows lie side by side: random ones would
+    /// The id of a task of this import. The ids rise with the number, so that their rows are adjacent: random ids would
     /// make every chunk write a page for nearly every row.
     pub fn task(&self, number: u32) -> TaskId {
         let digit = |place: u32| char::from(DIGITS[(number >> (5 * place)) as usize % DIGITS.len()]);
@@ -61,7 +62,7 @@ impl ImportId {
         })
     }
 
-    /// The part of the id that is its own.
+    /// The id without its prefix.
     fn stem(&self) -> &str {
         self.as_str().strip_prefix("i-").unwrap_or(self.as_str())
     }
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tasks_of_others_have_no_number() {
+    fn tasks_of_other_imports_have_no_number() {
         let import = ImportId::new("i-7k2m9q1a").unwrap();
         for other in ["t-7k2m9q1a", "t-7k2m9q1a000", "t-7k2m9q1a00000", "t-7k2m9q1a000u", "t-8k2m9q1a0000", "x"] {
             assert_eq!(import.number_of(&TaskId::new(other).unwrap()), None, "{other}");

@@ -1,22 +1,20 @@
-//! JSON that comes from outside, and is to be kept.
+//! JSON that comes from outside and is stored.
 
 use serde_json::Value;
 use thiserror::Error;
 
-/// How deep lists and objects may be nested. What is kept is read again inside of rows and events, which nest it deeper; a
-/// reader gives up after 127 levels, and then could not read the row at all.
+/// How deep lists and objects may be nested. A stored value is read again inside of rows and events, which nest it
+/// deeper; a reader gives up after 127 levels, and then could not read the row at all.
 pub const NESTING_LIMIT: usize = 64;
 
-/// Why a text is not kept.
+/// Why a text cannot be stored.
 #[derive(Debug, Error)]
 pub enum JsonError {
-    /// It is not JSON.
     #[error("it is not JSON: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// It is nested too deeply.
     #[error(transparent)]
     TooDeep(#[from] TooDeep),
-    /// It has a number that would not be kept as it is.
+    /// It has a number that could not be stored exactly.
     #[error("the number {0} has more than 64 bits, and would not be kept exactly; write it as text, in quotes")]
     LargeInteger(String),
 }
@@ -36,7 +34,7 @@ pub fn parse(text: &str) -> Result<Value, JsonError> {
     }
 }
 
-/// Reads what a program has printed: a whole number that does not fit into 64 bits becomes a text with its digits.
+/// Reads the output of a program: an integer that does not fit into 64 bits becomes a text with its digits.
 pub fn parse_exact(text: &str) -> Result<Value, JsonError> {
     let (mut exact, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(number) = large_integer(rest) {
@@ -48,7 +46,8 @@ pub fn parse_exact(text: &str) -> Result<Value, JsonError> {
     parse(&exact)
 }
 
-/// The first whole number in a JSON text that does not fit into 64 bits: it is read as a fraction, and comes out as another number.
+/// The first integer in a JSON text that does not fit into 64 bits: it would be read as a float, and become another
+/// number.
 fn large_integer(text: &str) -> Option<&str> {
     let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
     let (bytes, mut at) = (text.as_bytes(), 0);
@@ -64,8 +63,8 @@ fn large_integer(text: &str) -> Option<&str> {
             b'-' | b'0'..=b'9' => {
                 let end = bytes[at..].iter().position(|byte| !is_part(*byte)).map_or(bytes.len(), |length| at + length);
                 let number = &text[at..end];
-                let is_whole = !number.contains(['.', 'e', 'E']);
-                if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                let is_integer = !number.contains(['.', 'e', 'E']);
+                if is_integer && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
                     return Some(number);
                 }
                 at = end;
@@ -76,7 +75,7 @@ fn large_integer(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether a value can be kept.
+/// Whether a value can be stored.
 pub fn keepable(value: &Value) -> Result<(), TooDeep> {
     fn fits(value: &Value, left: usize) -> bool {
         match value {
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_too_large_can_be_read_as_a_text() {
+    fn large_integers_can_be_read_as_text() {
         let read =
             parse_exact(r#"{"id":123456789012345678901,"all":[-99999999999999999999, 7, "18446744073709551616"]}"#).unwrap();
         let wanted = r#"{"all":["-99999999999999999999",7,"18446744073709551616"],"id":"123456789012345678901"}"#;
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_would_become_another_one_is_refused() {
+    fn inexact_numbers_are_refused() {
         for kept in
             ["18446744073709551615", "-9223372036854775808", "1e40", "1.5", "[\"99999999999999999999\\\"9\", 1]", "{\"9\":-0}"]
         {
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_refused() {
+    fn deep_nesting_is_refused() {
         assert!(parse(&nested(NESTING_LIMIT)).is_ok());
         assert!(matches!(parse(&nested(NESTING_LIMIT + 1)), Err(JsonError::TooDeep(_))));
         assert!(matches!(parse(&nested(100_000)), Err(JsonError::Syntax(_))), "no stack is that deep");

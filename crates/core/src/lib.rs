@@ -6,14 +6,15 @@
 //!
 //! * [`resource`]: locks, semaphores, grants, waiters, deadlocks, and claims of several resources.
 //! * [`task`]: one unit of work and its runs, with its dependencies, admission, retries, limits and status.
-//! * [`pipeline`]: one pass through the phases of a plan; [`guard`]: what must hold for it to go on.
-//! * [`queue`]: items that wait to be worked on; [`worker`]: what becomes of them; [`route`]: what follows from events.
+//! * [`pipeline`]: one pass through the phases of a plan; [`guard`]: the conditions for it to continue.
+//! * [`queue`]: items that wait to be worked on; [`worker`]: turns them into tasks or pipelines; [`route`]: what
+//! follows from events.
 //! * [`workspace`]: the directory in which a task or a pipeline works.
 //! * [`landing`]: the merge queue of a branch.
-//! * [`bus`]: messages; [`mailbox`]: how far one has come to the task that it is for; [`dispatch`]: the way it takes.
+//! * [`bus`]: messages; [`mailbox`]: the delivery of a message to its task; [`dispatch`]: the way it takes.
 //! * [`decision`]: a question for a person. [`import`]: many tasks that appear together. [`backlog`]: the rows around tasks.
 //! * [`event`], [`replay`]: the facts, and the tables that follow from them.
-//! * [`pause`]: nothing is started until somebody resumes it.
+//! * [`pause`]: nothing is started until a person resumes it.
 //! * [`ids`], [`time`], [`process`], [`json`], [`pattern`], [`suggest`]: the values that all of them share.
 
 pub mod agent;

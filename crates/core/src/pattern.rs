@@ -6,16 +6,15 @@ use thiserror::Error;
 /// The longest regular expression, in bytes.
 pub const LENGTH_LIMIT: usize = 1_000;
 
-/// How much memory one may need once it is compiled, in bytes.
+/// How much memory a compiled regular expression may need, in bytes.
 const SIZE_LIMIT: usize = 1 << 20;
 
-/// How deep its groups can stand in each other.
+/// How deep groups may be nested.
 const NEST_LIMIT: u32 = 50;
 
-/// Why a text is no regular expression.
+/// Why a text is not accepted as a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RegexError {
-    /// It does not make sense.
     #[error("{0}")]
     Syntax(Box<str>),
     /// It is too long, or would need too much memory.
@@ -23,7 +22,7 @@ pub enum RegexError {
     TooLarge,
 }
 
-/// Compiles a regular expression. Whatever it is, a match takes time in proportion to the text.
+/// Compiles a regular expression. Matching always takes time in proportion to the text.
 pub fn compile(text: &str) -> Result<Regex, RegexError> {
     if text.len() > LENGTH_LIMIT {
         return Err(RegexError::TooLarge);
@@ -35,7 +34,7 @@ pub fn compile(text: &str) -> Result<Regex, RegexError> {
     })
 }
 
-/// The crate draws the place below the text; its last line says what is wrong.
+/// The last line of the error. The lines before it draw the place below the text.
 fn last_line(text: &str) -> Box<str> {
     let line = text.lines().last().unwrap_or(text).trim();
     line.strip_prefix("error: ").unwrap_or(line).into()
@@ -46,21 +45,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_sense_compiles_and_what_does_not_is_told_in_a_line() {
+    fn valid_patterns_compile_and_errors_have_one_line() {
         assert!(compile("^conflict in .*\\.rs$").unwrap().is_match("conflict in a.rs"));
         assert!(compile("größe").unwrap().is_match("Die größe"));
         assert_eq!(compile("(a").unwrap_err().to_string(), "unclosed group");
     }
 
     #[test]
-    fn a_regular_expression_that_would_eat_memory_is_refused() {
+    fn oversized_patterns_are_refused() {
         assert_eq!(compile("(((a{100}){100}){100}){100}").unwrap_err(), RegexError::TooLarge);
         assert_eq!(compile(&"a".repeat(LENGTH_LIMIT + 1)).unwrap_err(), RegexError::TooLarge);
         assert!(compile(&format!("{}a{}", "(".repeat(200), ")".repeat(200))).is_err());
     }
 
     #[test]
-    fn one_that_other_engines_choke_on_is_quick() {
+    fn matching_does_not_backtrack() {
         // Backtracking would need 2^50000 steps here, so this would never end.
         assert!(!compile("^(a+)+$").unwrap().is_match(&format!("{}b", "a".repeat(50_000))));
     }

@@ -1,25 +1,23 @@
-//! A pause: no run of a project, or of one task, is started until somebody resumes it.
+//! A pause: no run of a project, or of one task, is started until a person resumes it.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use crate::time::Wall;
 
-/// Who paused a project or a task, when, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
     pub verb: PauseVerb,
-    /// The user.
     pub by: Box<str>,
     pub at: Wall,
 }
 
-/// What a person did.
+/// The command that a person gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum PauseVerb {
-    /// Runs that live go on.
+    /// Live runs continue.
     Pause,
     /// The sessions were stopped.
     Stop,
@@ -32,7 +30,7 @@ impl PauseVerb {
         self.into()
     }
 
-    /// Whether whoever starts a runner wants the work to go on: one stops to have peace for a moment, and pauses to keep it.
+    /// Whether starting a runner ends the pause: people stop the work for a moment, but pause it to keep it paused.
     pub fn is_lifted_by_run(self) -> bool {
         match self {
             PauseVerb::Pause => false,
@@ -42,7 +40,7 @@ impl PauseVerb {
 }
 
 impl Pause {
-    /// The pause that holds when this one comes after another: one that a runner does not lift stays.
+    /// The pause that holds when this one follows another: a pause that a runner does not lift stays.
     pub fn after(self, before: Option<Pause>) -> Pause {
         match before {
             Some(before) if !before.verb.is_lifted_by_run() => before,

@@ -1,4 +1,4 @@
-//! Which process, and whether it lives: three answers, because "I cannot tell" must never count as "dead".
+//! The identity and liveness of a process. There are three answers, because "unknown" must never count as "dead".
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProcessId {
-    /// The machine, told apart from clones by a random part.
+    /// The machine. A random part distinguishes it from clones.
     pub host: Box<str>,
     /// The kernel's boot id.
     pub boot: Box<str>,
@@ -18,12 +18,12 @@ pub struct ProcessId {
     pub start: u64,
 }
 
-/// What a look at a process told.
+/// The result of a liveness check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It runs, or is stopped; in any case it can go on.
+    /// It runs or is stopped; in any case it can continue.
     Alive,
-    /// It is proven dead: exited, even if nobody reaped it yet.
+    /// It is proven dead: it has exited, even if it was not reaped yet.
     Dead,
     /// It belonged to another boot of this host. The store knows which of the two boots came first.
     OtherBoot,

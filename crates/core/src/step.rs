@@ -1,4 +1,4 @@
-//! What goes into a step and what comes out of it.
+//! The inputs and results of a step.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -9,7 +9,7 @@ use crate::process::ProcessId;
 use crate::resource::grant::Address;
 use crate::time::{Lease, Span, Stamp, Wall};
 
-/// What the world looks like at the moment of a decision.
+/// The time and the facts at the moment of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Now {
     /// The number that the first event of this step will get; the next ones follow without a gap.
@@ -22,8 +22,8 @@ pub struct Now {
     pub wall: Wall,
     /// Processes that the caller has proven dead.
     pub dead: Vec<ProcessId>,
-    /// How long the caller was stalled: everybody else may have been too, so nothing is taken over by time
-    /// before this much more has passed.
+    /// How long the caller was stalled: all other processes may have been stalled, too, so nothing is taken over by
+    /// time before this much more has passed.
     pub patience: Span,
 }
 
@@ -33,7 +33,7 @@ impl Now {
         Stamp { lease: self.lease, wall: self.wall }
     }
 
-    /// Whether `deadline` has passed for one who waits, who must make allowance for a stall.
+    /// Whether `deadline` has passed for a waiter, which must make allowance for a stall.
     pub fn is_past(&self, deadline: Lease) -> bool {
         self.lease >= deadline + self.patience
     }
@@ -51,41 +51,42 @@ pub struct Step<S, O> {
     pub state: S,
     /// The answer to the caller.
     pub outcome: O,
-    /// What must now be done, in this order.
+    /// The effects to carry out, in this order.
     pub effects: Vec<Effect>,
 }
 
-/// Something that must be done because of a step. The enum grows with its producers.
+/// An effect of a step, which the caller carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Write this event to the log, in the same transaction.
     Emit(Event),
-    /// Tell a waiter, after the commit, that its row has changed. A hint: the row is the truth.
+    /// Wake a waiter, after the commit, because its row has changed. A hint: the row is the truth.
     Wake(Address),
-    /// Put this in the outbox: it is done outside, after the commit, and its result comes back as a new call.
+    /// Put this into the outbox: it is executed outside, after the commit, and its result comes back as a new call.
     Send(OutboxCommand),
 }
 
-/// Something to be done in the world outside.
+/// A command to the world outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OutboxCommand {
-    /// Start the session of a run. If it is not known whether that was done, the run's record tells: it is never done again.
+    /// Start the session of a run. If it is unknown whether that happened, the run's record decides: it never happens
+    /// twice.
     Spawn {
         run: RunId,
     },
-    /// End the session of a run. Twice is as good as once.
+    /// End the session of a run. It is idempotent.
     Kill {
         run: RunId,
-        /// Without the time that it has to end by itself.
+        /// Without the time to end by itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
-    /// Wake a run up that shows no activity. Its keeper knows the outbox command by its number, and does it once.
+    /// Nudge a run that shows no activity. Its keeper knows the command by its number, and executes it once.
     Nudge {
         run: RunId,
     },
-    /// Send a message into the session of a run, as its next turn. What is not known to have arrived is not sent again.
+    /// Send a message into the session of a run, as its next turn. A message that may have arrived is not sent again.
     Deliver {
         run: RunId,
         message: MessageId,
@@ -93,7 +94,7 @@ pub enum OutboxCommand {
     Notify(Box<Notice>),
 }
 
-/// Something that people want to be told.
+/// A notification to people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     pub kind: NoticeKind,
@@ -103,21 +104,21 @@ pub struct Notice {
     pub text: Box<str>,
 }
 
-/// The sorts of things that people want to be told.
+/// The kinds of notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeKind {
     /// A task cannot go on by itself.
     Escalate,
-    /// There is a question.
+    /// A question waits for an answer.
     Decision,
     TaskFailed,
-    /// There is nothing left that a runner could do.
+    /// Nothing is left that a runner could do.
     BacklogFinished,
-    /// A runbook says that people are to be told of an event.
+    /// A runbook has a notification for an event.
     Route,
-    /// Somebody tries whether notices arrive. No machine says so.
+    /// A person tests the delivery of notifications. No machine sends it.
     Test,
 }
 
@@ -131,7 +132,7 @@ impl NoticeKind {
         NoticeKind::Test,
     ];
 
-    /// One word for it, as settings and receivers know it.
+    /// The word in settings and for receivers.
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -143,7 +144,7 @@ impl NoticeKind {
 }
 
 impl OutboxCommand {
-    /// The run that it is about: outbox commands of one run are done one after the other.
+    /// The run that it is about: commands of one run are executed one after the other.
     pub fn run(&self) -> Option<&RunId> {
         match self {
             OutboxCommand::Spawn { run }

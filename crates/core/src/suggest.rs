@@ -1,6 +1,6 @@
-//! What was meant by a word that is almost right.
+//! Suggestions for misspelled words.
 
-/// How many letters must be added, removed or replaced to turn one word into the other.
+/// How many letters must be added, removed or replaced to change one word into the other.
 pub fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -16,10 +16,10 @@ pub fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// Which of these words was most likely meant, if one is near.
+/// The word that was most likely meant, if one is near.
 pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let meant = plain(word);
-    // In a short word, a second slip makes it another word.
+    // In a short word, a second typo makes it another word.
     let limit = match word.chars().count() {
         0..=4 => 1,
         5..=11 => 2,
@@ -27,13 +27,13 @@ pub fn closest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Opti
     };
     let score = |other: &'a str| {
         let plain = plain(other);
-        // A word that the other begins with is as good as a slip: `desc` for `description`.
+        // An abbreviation counts as one typo: `desc` for `description`.
         let begun = meant.len() > 2 && plain.starts_with(&meant);
         let apart = if begun || is_swapped(&meant, &plain) { 1 } else { distance(&meant, &plain) };
         // Two short words are near each other even if they share no letter.
         (apart <= limit && apart < meant.chars().count().min(plain.chars().count())).then_some((apart, other))
     };
-    // Most words are too long or too short to be looked at letter by letter.
+    // Most words are too long or too short to be compared letter by letter.
     let alike = |other: &&str| other.len() + 2 * limit >= word.len() && other.len() <= word.len() + 64;
     words.into_iter().filter(alike).filter_map(score).min_by_key(|(apart, _)| *apart).map(|(_, other)| other)
 }
@@ -42,7 +42,7 @@ fn plain(text: &str) -> String {
     text.replace(['_', '-', ' '], "").to_lowercase()
 }
 
-/// Whether two letters that stand beside each other have changed places, and nothing else is different.
+/// Whether two adjacent letters are swapped, and nothing else differs.
 fn is_swapped(a: &str, b: &str) -> bool {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return false };
@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_count_letters() {
+    fn distance_counts_edited_letters() {
         assert_eq!([distance("", "abc"), distance("kitten", "sitting"), distance("same", "same")], [3, 3, 0]);
     }
 
     #[test]
-    fn a_slip_finds_its_word_and_nonsense_finds_none() {
+    fn suggest_finds_the_word_for_a_typo_only() {
         let words = ["description", "pre", "post", "run", "argv", "retries", "on_fail"];
-        for (slip, meant) in [
+        for (typo, meant) in [
             ("desc", "description"),
             ("pst", "post"),
             ("retires", "retries"),
@@ -69,7 +69,7 @@ mod tests {
             ("Run", "run"),
             ("psot", "post"),
         ] {
-            assert_eq!(closest(slip, words), Some(meant), "{slip}");
+            assert_eq!(closest(typo, words), Some(meant), "{typo}");
         }
         for nonsense in ["", "x", "abc", "tops", "frobnicate"] {
             assert_eq!(closest(nonsense, words), None, "{nonsense}");

@@ -1,5 +1,5 @@
-//! A world for the tests of the machines: clocks that are moved by hand, numbers given out as the store gives
-//! them, and short words for who asks for what.
+//! A world for the tests of the machines: clocks that the test moves, numbers given out as the store gives them, and
+//! short constructors for requests.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::step::{Effect, Now, OutboxCommand, Step};
 use crate::task::{Input as TaskInput, Outcome as TaskOutcome, Task};
 use crate::time::{Lease, Span, Wall};
 
-/// What all machines have in common, so that one world can drive any of them.
+/// The common interface of all machines, so that one world can drive any of them.
 pub(crate) trait Machine: Clone {
     type Input;
     type Outcome;
@@ -41,24 +41,24 @@ machine!(Semaphore, semaphore::Input, semaphore::Outcome, step);
 machine!(Task, TaskInput, TaskOutcome, step);
 machine!(Coordination, coordination::Command, coordination::Outcome, handle);
 
-/// A machine, the moment, and all that has come out so far.
+/// A machine, the moment, and all its effects so far.
 #[derive(Debug, Clone)]
 pub(crate) struct World<M> {
     pub(crate) machine: M,
     pub(crate) now: Now,
     pub(crate) log: Vec<(Seq, Wall, Event)>,
     pub(crate) woken: Vec<Address>,
-    pub(crate) entry: Vec<OutboxCommand>,
+    pub(crate) outbox: Vec<OutboxCommand>,
 }
 
 impl<M: Machine> World<M> {
     /// Numbers start high, so that a test can name an epoch from before.
     pub(crate) fn new(machine: M) -> World<M> {
         let now = Now { seq: Seq(10), ticket: Ticket(1), lease: Lease(5_000), wall: Wall(1_000_000), ..Now::default() };
-        World { machine, now, log: Vec::new(), woken: Vec::new(), entry: Vec::new() }
+        World { machine, now, log: Vec::new(), woken: Vec::new(), outbox: Vec::new() }
     }
 
-    /// Lets the machine decide, checks its invariants, and keeps its events under the numbers that they get.
+    /// Lets the machine decide, checks its invariants, and records its effects.
     pub(crate) fn act(&mut self, input: M::Input) -> M::Outcome {
         let step = self.machine.clone().decide(input, &self.now);
         step.state.verify();
@@ -76,7 +76,7 @@ impl<M: Machine> World<M> {
                     self.now.seq.0 += 1;
                 }
                 Effect::Wake(address) => self.woken.push(address),
-                Effect::Send(command) => self.entry.push(command),
+                Effect::Send(command) => self.outbox.push(command),
             }
         }
     }
@@ -87,7 +87,7 @@ impl<M: Machine> World<M> {
         self.now.wall.0 -= secs;
     }
 
-    /// From now on everybody knows that the process is dead.
+    /// Marks the process as proven dead from now on.
     pub(crate) fn kill(&mut self, pid: i32) {
         self.now.dead.push(process(pid));
     }
@@ -97,30 +97,30 @@ impl<M: Machine> World<M> {
         self.log.iter().map(|(_, _, event)| event.kind().rsplit(':').next().unwrap()).collect()
     }
 
-    /// The pids of those woken so far.
+    /// The addresses woken so far.
     pub(crate) fn woken(&self) -> Vec<&str> {
         self.woken.iter().map(|address| &*address.0).collect()
     }
 
-    /// Asserts, from the log alone, that nothing was given out that was not free. `slots` is the capacity before
-    /// the first definition; what was given out before the capacity fell may be kept.
+    /// Asserts, from the log alone, that slots were never given out twice. `slots` is the capacity before the first
+    /// definition; slots that were given out before the capacity fell may be kept.
     pub(crate) fn assert_nothing_given_twice(&self, mut slots: u32) {
         let mut held: BTreeMap<&HolderId, u32> = BTreeMap::new();
         for (seq, _, event) in &self.log {
-            let Event::Resource { fact, .. } = event else { unreachable!("the machines tell of resources only") };
+            let Event::Resource { fact, .. } = event else { unreachable!("these machines have events of resources only") };
             let grew = match fact {
                 Fact::Defined(defined) => {
                     slots = defined.capacity.unwrap_or(slots);
                     false
                 }
                 Fact::Acquired(claim) => {
-                    assert_eq!(held.insert(&claim.holder, claim.weight), None, "granted to one who holds already: {event:?}");
+                    assert_eq!(held.insert(&claim.holder, claim.weight), None, "granted to a present holder: {event:?}");
                     true
                 }
                 Fact::Increased(to) => held.insert(&to.holder, to.weight) < Some(to.weight),
                 Fact::Reclaimed(ended) | Fact::Released(ended) | Fact::OfferLapsed(ended) => {
                     assert!(ended.epoch < Epoch::from(*seq), "a grant is older than its end");
-                    assert!(held.remove(&ended.holder).is_some(), "who lost it never held it: {event:?}");
+                    assert!(held.remove(&ended.holder).is_some(), "the grant never began: {event:?}");
                     ended.keeps.map(|weight| held.insert(&ended.holder, weight));
                     false
                 }
@@ -131,7 +131,7 @@ impl<M: Machine> World<M> {
     }
 }
 
-/// What every state answers to every input, as a table. What most states answer stands last, once.
+/// Compares the outcomes of every state with every input with a table. The most frequent row is the last one, once.
 pub(crate) fn assert_table(states: &[&str], inputs: &[&str], expected: &str, cell: impl Fn(&str, &str) -> String) {
     let row = |state: &&str| {
         let cells = inputs.iter().map(|input| cell(state, input));
@@ -140,16 +140,16 @@ pub(crate) fn assert_table(states: &[&str], inputs: &[&str], expected: &str, cel
     let rows: Vec<_> = states.iter().map(row).collect();
     let count = |row: &&Vec<String>| rows.iter().filter(|other| other[1..] == row[1..]).count();
     let most = rows.iter().max_by_key(count).unwrap()[1..].to_vec();
-    let mut shown: Vec<Vec<String>> = vec![[&[""], inputs].concat().into_iter().map(str::to_owned).collect()];
-    shown.extend(rows.iter().filter(|row| row[1..] != most).cloned());
-    shown.push([vec!["any other".to_owned()], most].concat());
-    let width = |column: usize| shown.iter().map(|row| row[column].len()).max().unwrap() + 2;
+    let mut table: Vec<Vec<String>> = vec![[&[""], inputs].concat().into_iter().map(str::to_owned).collect()];
+    table.extend(rows.iter().filter(|row| row[1..] != most).cloned());
+    table.push([vec!["any other".to_owned()], most].concat());
+    let width = |column: usize| table.iter().map(|row| row[column].len()).max().unwrap() + 2;
     let widths: Vec<usize> = (0..=inputs.len()).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         format!("\n{}", cells.collect::<String>().trim_end())
     };
-    let found = shown.iter().map(line).collect::<String>() + "\n";
+    let found = table.iter().map(line).collect::<String>() + "\n";
     assert_eq!(found, expected, "{found}");
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn root() -> Forced {
     Forced { user: "root".into(), host: "h".into(), pid: 1 }
 }
 
-/// A request of one slot, without a lease, by one who does not wait.
+/// A request for one slot, without a lease, that does not wait.
 pub(crate) fn ask(who: &str) -> Ask {
     Ask::new(GrantRequest::new(holder(who)))
 }
@@ -240,7 +240,7 @@ impl Ask {
         self
     }
 
-    /// The log tells that this very request was granted before.
+    /// The log has a grant of this very request.
     pub(crate) fn granted_before(mut self, epoch: Epoch) -> Ask {
         self.granted_before = Some(epoch);
         self
@@ -251,7 +251,7 @@ impl Ask {
         self
     }
 
-    /// The process `pid` waits if need be; its address is its number.
+    /// The process `pid` waits if necessary; its address is its number.
     pub(crate) fn waits(mut self, pid: i32) -> Ask {
         let address = Some(Address(pid.to_string().into()));
         self.wait = Some(WaitingProcess { process: process(pid), address, lease: None });

@@ -23,21 +23,20 @@ pub struct Span(i64);
 /// One moment on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stamp {
-    /// The moment for comparisons.
+    /// The time for comparisons.
     pub lease: Lease,
-    /// The moment for people.
+    /// The time for people.
     pub wall: Wall,
 }
 
 impl Stamp {
-    /// A moment on the lease clock as a moment on the wall clock, as far as this stamp can tell.
+    /// The wall time of a lease time, as far as this stamp allows.
     pub fn wall_of(self, lease: Lease) -> Wall {
         Wall(self.wall.0.saturating_add(lease.0).saturating_sub(self.lease.0))
     }
 }
 
 impl Span {
-    /// No time at all.
     pub const ZERO: Span = Span(0);
 
     /// A span of `ms` milliseconds; a negative number counts as zero.
@@ -91,7 +90,7 @@ impl std::str::FromStr for Span {
             total = part.and_then(|part| total.checked_add(part)).ok_or_else(|| format!("{text:?} is too long"))?;
             rest = &rest[unit_end..];
         }
-        // A century: anything longer is a slip, and must not overflow the clocks.
+        // A century: anything longer is a typo, and must not overflow the clocks.
         if total > 100 * 366 * 86_400_000 {
             return Err(format!("{text:?} is longer than a hundred years"));
         }
@@ -99,7 +98,7 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// As it would be written on the command line: `90s`, `1h30m`.
+/// As on the command line: `90s`, `1h30m`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ms = self.0;
@@ -114,7 +113,7 @@ impl fmt::Display for Span {
 }
 
 impl Wall {
-    /// It as RFC 3339 writes it, in UTC.
+    /// The time in the format of RFC 3339, in UTC.
     pub fn utc(self) -> String {
         let (days, ms) = (self.0.div_euclid(86_400_000), self.0.rem_euclid(86_400_000));
         // The days are counted from the first of March of the year 0, in eras of 400 years: so the leap day is the last of its
@@ -133,13 +132,13 @@ impl Wall {
 }
 
 impl Stamp {
-    /// The moment so long ago.
+    /// The moment this long ago.
     pub fn before(self, span: Span) -> Stamp {
         let ago = |ms: i64| ms.saturating_sub(span.0);
         Stamp { lease: Lease(ago(self.lease.0)), wall: Wall(ago(self.wall.0)) }
     }
 
-    /// The later of two moments, as the lease clock tells.
+    /// The later of two moments, by the lease clock.
     pub fn later(self, other: Stamp) -> Stamp {
         if other.lease > self.lease { other } else { self }
     }
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_written_as_programs_read_it() {
+    fn wall_times_are_written_as_rfc_3339() {
         let words = [0, 951_782_400_000, 1_709_164_799_999, 4_102_444_800_001, -1].map(|ms| Wall(ms).utc());
         let wanted = [
             "1970-01-01T00:00:00.000Z",
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_read_as_people_write_it() {
+    fn spans_are_parsed() {
         let read = |text: &str| text.parse::<Span>();
         assert_eq!(read("500ms"), Ok(Span::from_ms(500)));
         assert_eq!(read("1h30m"), Ok(Span::from_secs(5_400)));
@@ -204,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_written_as_people_type_it() {
+    fn spans_are_displayed_as_they_are_typed() {
         let words = [0, 1_500, 90_000, 5_400_000, 86_400_000].map(|ms| Span::from_ms(ms).to_string());
         assert_eq!(words, ["0s", "1s500ms", "1m30s", "1h30m", "1d"]);
     }

@@ -5,11 +5,12 @@
 //!                         ^    ^                                        |  |  |
 //!                         |    `-------------- reached again ----------'  |  |
 //!                         `------ the run ended without an answer (T = now) ' |
-//!   no row <-- nobody waits for it -- Open <------- the model answered -------'
+//!   no row <-- no waiters are left -- Open <------- the model answered -------'
 //! ```
 //!
-//! Invariants: while it waits, no run starts that shares it; when its time has come, one run at a time does, until the model has answered
-//! one. A budget has no account: all agents share it, and when its time has come it is over without a run that tries.
+//! Invariants: while it waits, no run that shares it starts; when its time has come, one run at a time does, until the
+//! model has answered one. A budget has no account: all agents share it, and when its time has come it is over without
+//! a run that probes it.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
@@ -26,10 +27,10 @@ pub const LOGIN: &str = "login";
 /// The word for the money that a project may spend in a day.
 pub const BUDGET: &str = "budget";
 
-/// How long is waited when nobody says for how long: the first time, the second, and from then on.
+/// The waits while the provider names no end: the first, the second, and every later one.
 const WAITS: [Span; 3] = [Span::from_secs(5 * 60), Span::from_secs(15 * 60), Span::from_secs(60 * 60)];
 
-/// The longest limit that is believed in.
+/// Upper bound on a limit: a later end is not believed.
 const LONGEST: Span = Span::from_secs(8 * 24 * 3_600);
 
 /// A limit that was reached. The baseline of the log keeps it in its serialized form: a new field needs a default.
@@ -40,13 +41,13 @@ pub struct AccountLimit {
     pub name: Name,
     #[serde(flatten)]
     pub scope: Scope,
-    /// The agent whose run was told of it.
+    /// The agent whose run reached it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Name>,
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub text: Box<str>,
     pub since: Wall,
-    /// How often in a row it was reached without a word on when it ends.
+    /// How often in a row it was reached without a known end.
     #[serde(default)]
     pub unknown: u32,
     pub state: State,
@@ -56,15 +57,15 @@ pub struct AccountLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scope {
-    /// Those of this account; of all, if there is none.
+    /// Only runs of this account; all runs if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Name>,
-    /// Which limit, in the word of the provider, such as `five_hour`.
+    /// The limit in the word of the provider, such as `five_hour`.
     pub kind: Box<str>,
-    /// Those of this model alone.
+    /// Only runs of this model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// If a model is named: whether those that name none have reached it, too.
+    /// With a model: whether runs that name no model share the limit, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unnamed: bool,
 }
@@ -73,30 +74,29 @@ pub struct Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
-    /// No run starts before its time; then one does.
+    /// No run starts before the end; then one run does.
     Waiting {
-        /// When that is. The log does not tell: it has the time for people.
+        /// The end on the lease clock. It is not in the log, which has the wall time.
         #[serde(default)]
         until: Lease,
-        /// The same for people.
+        /// The end on the wall clock.
         resets: Wall,
-        /// Whether the provider has said so.
+        /// Whether the provider named the end.
         is_given: bool,
     },
-    /// This run tries whether it is over.
+    /// This run probes whether the limit is over.
     Probing { run: RunId },
-    /// It is over. The row stays until everybody who waited for it has been told.
+    /// The limit is over. The row stays until all waiters were notified.
     Open,
 }
 
-/// What can happen to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A run was told that it is reached.
+    /// A run reached the limit.
     Reach {
         run: Option<RunId>,
         agent: Option<Name>,
-        /// When it ends, if that was said.
+        /// When it ends, if the provider said so.
         resets: Option<Wall>,
         text: Box<str>,
         /// Whether the run names no model.
@@ -113,28 +113,27 @@ pub enum Input {
     End {
         run: RunId,
     },
-    /// A person wants it tried now.
+    /// A person requests a probe now.
     Retry,
 }
 
-/// What a limit can answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is waited for, until another time than before.
+    /// The limit has a new end.
     Waiting,
     Known,
-    /// The run tries whether it is over.
+    /// The run probes whether the limit is over.
     Probing,
     /// The run may not start.
     Refused,
     Open,
-    /// The next run that starts tries it.
+    /// The next run that starts probes the limit.
     Due,
-    /// The run is not the one that tries it.
+    /// The run is not the one that probes.
     Late,
 }
 
-/// What can happen to a limit, as the event log keeps it. The variants are the second words of the events.
+/// The events of a limit in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "account_limit:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -168,7 +167,7 @@ impl LimitFact {
 }
 
 impl Scope {
-    /// The resource that those wait for who share the limit. A word that is no part of a name is left out.
+    /// The resource that tasks wait for. A kind or a model that cannot be part of a name is left out.
     pub fn resource_name(&self) -> Name {
         let account = self.account.as_ref().map_or("", |account| account.as_str());
         let model = self.model.as_ref().map(|model| format!(":{model}")).unwrap_or_default();
@@ -191,7 +190,7 @@ impl Scope {
 }
 
 impl AccountLimit {
-    /// One that nobody has reached.
+    /// A limit that no run has reached.
     pub fn new(scope: Scope, now: &Now) -> AccountLimit {
         AccountLimit {
             name: scope.resource_name(),
@@ -208,9 +207,9 @@ impl AccountLimit {
     pub fn step(mut self, input: Input, now: &Now) -> Step<AccountLimit, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match (&self.state, input) {
-            // The run that tries it will tell more.
-            (State::Probing { run }, Input::Reach { run: told, .. }) if Some(run) != told.as_ref() => Outcome::Known,
-            // Whoever says when it ends knows more than who does not; the later time counts.
+            // The result of the probing run decides.
+            (State::Probing { run }, Input::Reach { run: reporter, .. }) if Some(run) != reporter.as_ref() => Outcome::Known,
+            // A report with an end replaces one without; of two ends the later one counts.
             (State::Waiting { until, is_given, .. }, Input::Reach { resets, unnamed, .. })
                 if now.lease < *until && (resets.is_none() || (*is_given && resets <= Some(self.resets()))) =>
             {
@@ -282,7 +281,7 @@ impl AccountLimit {
         }
     }
 
-    /// The same without the moments of the lease clock.
+    /// The limit without its times on the lease clock, as the log knows it.
     pub fn timeless(self) -> AccountLimit {
         match self.state {
             State::Waiting { resets, is_given, .. } => {
@@ -296,7 +295,7 @@ impl AccountLimit {
     pub fn check(&self) {
         assert_eq!(self.name, self.scope.resource_name(), "a limit is waited for under its own name");
         let probes = matches!(self.state, State::Probing { .. });
-        assert!(!probes || self.scope.account.is_some(), "nobody tries a budget");
+        assert!(!probes || self.scope.account.is_some(), "no run probes a budget");
     }
 
     fn wait(&mut self, resets: Option<Wall>, now: &Now) {
@@ -333,11 +332,11 @@ impl AccountLimit {
     }
 }
 
-/// What an event makes of a limit, without the moments of the lease clock. Nothing is kept of one that is over.
+/// Applies an event, without times on the lease clock. A limit that is over is dropped.
 pub fn apply(name: &Name, before: Option<AccountLimit>, fact: LimitFact, wall: Wall) -> Option<AccountLimit> {
     match fact {
         LimitFact::Reached { scope, agent, text, resets, is_given, unknown } => {
-            // One that only covers more than before began when it began.
+            // A report that only widens the scope keeps the beginning.
             let is_known = |limit: &AccountLimit| matches!(limit.state, State::Waiting { resets: known, .. } if known == resets);
             let since = before.filter(is_known).map_or(wall, |before| before.since);
             let state = State::Waiting { until: Lease(0), resets, is_given };
@@ -352,7 +351,7 @@ pub fn apply(name: &Name, before: Option<AccountLimit>, fact: LimitFact, wall: W
     }
 }
 
-/// The agent that does the work now, or the limits that keep all that might from it: those of one agent, which is free first.
+/// Chooses the agent that does the work now; otherwise returns the limits of the candidate that is free first.
 pub fn choose<'a, 'l>(
     work: &'a AgentWork,
     limits: impl Iterator<Item = &'l AccountLimit> + Clone,

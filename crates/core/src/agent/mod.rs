@@ -1,4 +1,5 @@
-//! How a run of an agent program ended, as far as its task depends on it. Which words of which program mean what is not known here.
+//! How a run of an agent program ended, as far as its task depends on it. The words of particular programs are not
+//! known here.
 
 pub mod limit;
 pub mod spend;
@@ -16,26 +17,26 @@ pub const PROMPT_LIMIT: usize = 500_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentWork {
-    /// The agents that may do it: the first one does, or the next one while its account is limited.
+    /// The candidates: the first one does the work, or a later one while the accounts before it are limited.
     pub agents: Vec<AgentChoice>,
-    /// What becomes of it while the account of the first one is limited.
+    /// What to do while the account of the first agent is limited.
     #[serde(default, skip_serializing_if = "OnQuota::is_wait")]
     pub on_quota: OnQuota,
-    /// What they are asked to do, beside the title.
+    /// The instructions, in addition to the title.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub prompt: Box<str>,
-    /// Whether that was changed, so that a session which goes on may know an older one.
+    /// Whether the instructions were changed, so that a resumed session may know older ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_revised: bool,
 }
 
-/// What becomes of a task while the account of its agent is limited.
+/// What a task does while the account of its agent is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnQuota {
     #[default]
     Wait,
-    /// The next agent does it.
+    /// The next agent does the work.
     Next,
 }
 
@@ -61,7 +62,7 @@ pub struct RunAgent {
 pub struct AgentChoice {
     /// The name of its profile.
     pub agent: Name,
-    /// The account that is limited, or logged out, as a whole.
+    /// The account, which as a unit is limited or logged out.
     pub account: Name,
     /// The model, if the profile or the task names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,12 +101,12 @@ pub enum AgentVerdict {
 /// A limit of an account that was reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Which one, in the word of the provider, such as `five_hour`.
+    /// The limit in the word of the provider, such as `five_hour`.
     pub kind: Box<str>,
-    /// The model that alone is limited.
+    /// The model, if it alone is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// When it ends, if that was said.
+    /// When it ends, if the provider said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets: Option<Wall>,
 }
@@ -129,15 +130,15 @@ pub struct AgentEnd {
     /// The name of its profile.
     pub agent: Name,
     pub verdict: AgentVerdict,
-    /// What the program has said of it.
+    /// The program's message about it.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub text: Box<str>,
-    /// The session, by which the program resumes it.
+    /// The id by which the program resumes the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<str>>,
-    /// What pays for it, in the program's word.
+    /// What pays for the run, in the program's word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_source: Option<Box<str>>,
     pub turns: u32,
@@ -145,13 +146,13 @@ pub struct AgentEnd {
     #[serde(default)]
     pub answers: u32,
     pub usage: Usage,
-    /// What it has cost, in millionths of a dollar, if the program tells.
+    /// The cost in millionths of a dollar, if the program reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
 }
 
 impl AgentWork {
-    /// The agents, as they are given on a command line.
+    /// The agents, as a command line names them.
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.agents.iter().map(|choice| choice.agent.as_str()).collect();
         names.join(",")
@@ -164,7 +165,7 @@ impl AgentWork {
 }
 
 impl AgentEnd {
-    /// Whether the account works: the model has answered, and nothing was said of a limit.
+    /// Whether the account works: the model has answered, and no limit was reported.
     pub fn is_answered(&self) -> bool {
         match self.verdict {
             AgentVerdict::Ok | AgentVerdict::Failed | AgentVerdict::Refused | AgentVerdict::ContextFull => true,
@@ -179,7 +180,7 @@ impl AgentEnd {
 }
 
 impl Limit {
-    /// One of which nothing is known.
+    /// A limit of which nothing is known.
     pub fn unnamed() -> Limit {
         Limit { kind: "limit".into(), model: None, resets: None }
     }
@@ -202,7 +203,7 @@ impl AgentVerdict {
         self.into()
     }
 
-    /// Whether the next run resumes the session: it was interrupted from outside, and goes on where it was.
+    /// Whether the next run resumes the session, because this one was interrupted from outside.
     pub fn resumes(&self) -> bool {
         match self {
             AgentVerdict::Quota(_)

@@ -1,4 +1,4 @@
-//! What agents have used and cost in a day, as far as they tell.
+//! The usage and cost of agents in a day, as far as they report it.
 
 use super::{AgentEnd, Usage};
 use crate::ids::Name;
@@ -16,7 +16,7 @@ pub struct Day {
     pub ends: Wall,
 }
 
-/// What an agent has used and cost in a day.
+/// The usage and cost of an agent in a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaySpend {
     /// The day, counted from 1970.
@@ -24,9 +24,10 @@ pub struct DaySpend {
     pub agent: Name,
     pub runs: u64,
     pub usage: Usage,
-    /// The price that the program tells, in millionths of a dollar. For a subscriber it is the list price, which nobody pays.
+    /// The price that the program reports, in millionths of a dollar. For a subscriber it is the list price, which is
+    /// not paid.
     pub cost_micros: u64,
-    /// What of it is paid.
+    /// The part of it that is paid.
     pub paid_micros: u64,
 }
 
@@ -35,7 +36,7 @@ impl DaySpend {
         DaySpend { day, agent, runs: 0, usage: Usage::default(), cost_micros: 0, paid_micros: 0 }
     }
 
-    /// Takes in a run that has ended.
+    /// Adds a run that has ended.
     pub fn add(&mut self, end: &AgentEnd) {
         let cost = end.cost_micros.unwrap_or(0);
         self.runs += 1;
@@ -66,7 +67,7 @@ mod tests {
     use crate::agent::AgentVerdict;
 
     #[test]
-    fn what_a_subscription_covers_is_a_price_and_not_paid() {
+    fn usage_covered_by_a_subscription_is_not_paid() {
         let end = |key: &str| AgentEnd {
             agent: Name::new("claude").unwrap(),
             verdict: AgentVerdict::Ok,

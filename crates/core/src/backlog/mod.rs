@@ -30,15 +30,14 @@ pub use self::runner::{Idle, Runner, Shortage, Terms};
 pub struct Backlog {
     pub sections: BTreeMap<SectionId, Section>,
     pub tasks: BTreeMap<TaskId, Task>,
-    /// What each of these tasks depends on.
+    /// The dependencies of each of these tasks.
     pub edges: BTreeMap<TaskId, Vec<Edge>>,
     pub runs: BTreeMap<RunId, Run>,
     pub runners: BTreeMap<RunnerId, Runner>,
-    /// What must be done outside, oldest first.
+    /// The commands that are not executed yet, oldest first.
     pub outbox: BTreeMap<Seq, OutboxEntry>,
     /// The questions for people.
     pub decisions: BTreeMap<DecisionId, Decision>,
-    /// Whether there is something new to be said of the whole.
     pub totals: BacklogTotals,
     /// The pipelines, each under the id of its task.
     pub pipelines: BTreeMap<TaskId, Pipeline>,
@@ -46,22 +45,23 @@ pub struct Backlog {
     pub workspaces: BTreeMap<TaskId, Workspace>,
     /// The imports that are not finished.
     pub imports: BTreeMap<ImportId, Import>,
-    /// Claims that ended against the will of their holders, who were not told yet.
+    /// Claims that ended against the will of their holders, who were not notified yet.
     pub lost_claims: BTreeMap<(TaskId, HolderId), LostClaim>,
-    /// The tasks that are added as part of an import. It is for the row alone, and read back only with the tasks of an import
-    /// that is dropped.
+    /// The tasks that are added as part of an import. It is for the row alone, and read back only with the tasks of an
+    /// import that is dropped.
     pub imported: BTreeMap<TaskId, ImportId>,
     /// The entries of merge queues.
     pub landings: BTreeMap<LandingId, Entry>,
     /// The branches that they land on.
     pub landing_targets: BTreeMap<Name, Target>,
-    /// What agents have used and cost, by day and agent.
+    /// The usage and cost of agents, by day and agent.
     pub spend: BTreeMap<(i64, Name), DaySpend>,
     /// The limits of accounts that were reached, each under the name of its resource.
     pub account_limits: BTreeMap<Name, AccountLimit>,
-    /// How much may be under way; `None` until the first runner, or a person, has set it. It is read with every row.
+    /// The limits on concurrent work; `None` until the first runner, or a person, has set them. They are read with
+    /// every row.
     pub limits: Option<Limits>,
-    /// Why nothing is started, if a person wants that. It is read with every row.
+    /// The pause, if a person has set one. It is read with every row.
     pub pause: Option<Pause>,
 }
 
@@ -76,16 +76,16 @@ pub struct LostClaim {
     pub at: Wall,
 }
 
-/// What is known of the backlog as a whole.
+/// The totals of the backlog.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BacklogTotals {
-    /// When it was last said that there is nothing left to do: the number of that event.
+    /// The number of the last event which reported that nothing is left to do.
     pub finished_at: Seq,
     /// The last run that began.
     pub last_run: Epoch,
-    /// How many tasks stand how, as far as they were counted.
+    /// The number of tasks by status, as far as they were counted.
     pub counts: BTreeMap<Status, u64>,
-    /// How many items of workers are dead, likewise.
+    /// The number of dead items of workers, as far as they were counted.
     pub dead: u64,
 }
 
@@ -106,40 +106,40 @@ pub struct Section {
 pub struct Edge {
     /// The task that must be completed first.
     pub on: TaskId,
-    /// Whether it is enough that it is over, however it ended.
+    /// Whether any end of that task is enough, also a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_failed: bool,
 }
 
-/// An outbox command in the outbox.
+/// A command in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxEntry {
-    /// Its number: outbox commands of one subject are done in this order.
+    /// The number: commands of one subject are executed in this order.
     pub seq: Seq,
     pub command: OutboxCommand,
-    /// Who does it; whoever comes first if there is nobody.
+    /// The runner that executes it; any runner if there is none.
     pub executor: Option<RunnerId>,
-    /// How often that was tried in vain.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// Not before then.
+    /// It is not executed before this time.
     pub due: Lease,
 }
 
-/// How often an outbox command is tried.
+/// How many attempts an outbox command has.
 pub const COMMAND_ATTEMPTS: u32 = 5;
 
 impl OutboxEntry {
-    /// One that was not tried yet.
+    /// A command that was not tried yet.
     pub fn new(seq: Seq, command: OutboxCommand, executor: Option<RunnerId>, now: Lease) -> OutboxEntry {
         OutboxEntry { seq, command, executor, attempts: 0, due: now }
     }
 
-    /// Whether it was tried so often that only a person can say how to go on.
+    /// Whether it has used all its attempts, so that a person must decide.
     pub fn is_dead(&self) -> bool {
         self.attempts >= COMMAND_ATTEMPTS
     }
 
-    /// It was tried in vain: the next time comes later and later.
+    /// Records a failed attempt; the delay before the next one doubles.
     pub fn failed(&mut self, now: Lease) {
         self.attempts += 1;
         self.due = now + Span::from_secs(1 << self.attempts.min(6).saturating_sub(1));
@@ -147,7 +147,7 @@ impl OutboxEntry {
 }
 
 impl BacklogTotals {
-    /// Whether something was done since people were told that there is nothing left to do.
+    /// Whether a run began since the last report that nothing is left to do.
     pub fn has_run_since(&self) -> bool {
         self.last_run > Epoch::from(self.finished_at)
     }

@@ -1,4 +1,4 @@
-//! A run: one attempt at a task, who looks after it, what it holds, and how it ended.
+//! A run: one attempt at a task, its runner, what it holds, and how it ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct Run {
     pub attempt: u32,
     /// Its fencing number, fixed for the run.
     pub epoch: Epoch,
-    /// The runner that looks after it.
+    /// The runner that supervises it.
     pub owner: RunnerId,
     /// Rises with every change of the owner.
     pub owner_epoch: Epoch,
@@ -33,21 +33,21 @@ pub struct Run {
     /// The boot of that machine: none of its processes outlives it.
     pub boot: Box<str>,
     pub started: Stamp,
-    /// Until when nobody else may take it for lost, while it lives.
+    /// While it lives, other runners may not declare it lost before this lease is over.
     pub lease: Option<RunLease>,
     pub ended: Option<RunEndRecord>,
 }
 
-/// How long a live run is safe from being taken for lost.
+/// How long a live run is safe from being declared lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLease {
-    /// When its runner was last heard of.
+    /// When its runner last renewed it.
     pub renewed: Lease,
-    /// What was promised then.
+    /// The terms at that moment.
     pub terms: Terms,
 }
 
-/// What a run holds while it lives.
+/// A resource that a run holds while it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// A lock or slots.
@@ -69,34 +69,35 @@ pub struct Session {
 pub struct RunEndRecord {
     pub ending: RunEnd,
     pub at: Wall,
-    /// What is to be said beside it, such as output that could not be kept.
+    /// A note for people, such as output that could not be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Box<str>>,
     /// Why another run followed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setback: Option<RetryReason>,
-    /// What the run said of its failure.
+    /// The error that the run reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
-    /// How long its command ran, by the clock of its keeper, if it ended by itself before anybody asked it to.
+    /// How long its command ran, by the clock of its keeper, if it ended by itself before it was asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Span>,
-    /// What its agent program came to, if it has one.
+    /// The result of its agent program, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<AgentEnd>>,
-    /// What it has asked a person.
+    /// The question that it asked a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<DecisionId>,
-    /// How much agents may cost in a day, in millionths of a dollar, as the runner that reports the end knows it.
+    /// The daily budget of agents, in millionths of a dollar, as the reporting runner knows it.
     #[serde(skip)]
     pub budget_micros: Option<u64>,
-    /// The day to which its cost counts, as the runner that reports the end knows it.
+    /// The day to which its cost counts, as the reporting runner knows it.
     #[serde(skip)]
     pub day: Option<Day>,
-    /// The messages that were written into its session after whoever sent them may have gone. It is not kept: the mailbox has it.
+    /// The messages that were written into its session after their sender may have gone. They are not stored here: the
+    /// mailbox has them.
     #[serde(skip)]
     pub written: Vec<MessageId>,
-    /// The last that it has printed, if it is a phase of a pipeline. It is not kept: the log has it.
+    /// Its last output, if it is a phase of a pipeline. It is not stored here: the log has it.
     #[serde(skip)]
     pub tail: Option<Box<str>>,
 }
@@ -112,7 +113,7 @@ impl Run {
         self.ended.as_ref().is_some_and(|ended| ended.ending == RunEnd::Exited(0) && ended.setback.is_none())
     }
 
-    /// Whether this runner could find out what became of it, and look after it: it is on the same machine, and keeps its
+    /// Whether this runner can find out how it ended, and supervise it: both are on the same machine and keep their
     /// records in the same folder. Without leases there is one machine only, whatever id its users give it.
     pub fn is_within_reach_of(&self, runner: &Runner) -> bool {
         match (&self.lease, &runner.terms) {
@@ -123,12 +124,12 @@ impl Run {
         }
     }
 
-    /// Whether its runner has been silent for so long that its session must have been ended by its keeper.
+    /// Whether its runner has been silent for so long that its keeper must have ended the session.
     pub fn is_lost(&self, now: &Now) -> bool {
         self.is_live() && self.lease.as_ref().is_some_and(|lease| now.is_past(lease.end()))
     }
 
-    /// It is heard of. The end of a lease never moves back: a keeper may still go by an earlier, longer promise.
+    /// Renews the lease. Its end never moves back: a keeper may still go by an earlier, longer promise.
     pub fn renew(&mut self, by: &Runner, now: Lease) {
         let renewed = by.terms.clone().map(|terms| RunLease { renewed: now, terms });
         if renewed.as_ref().is_some_and(|renewed| self.lease.as_ref().is_none_or(|lease| lease.end() <= renewed.end())) {
@@ -138,14 +139,13 @@ impl Run {
 }
 
 impl RunLease {
-    /// Until when it lasts.
     pub fn end(&self) -> Lease {
         self.renewed + self.terms.ttl
     }
 }
 
 impl RunEndRecord {
-    /// How it ended, and when, with nothing to be said beside.
+    /// An end without further details.
     pub fn new(ending: RunEnd, at: Wall, note: Option<Box<str>>) -> RunEndRecord {
         RunEndRecord {
             ending,

@@ -1,4 +1,4 @@
-//! A runner: a process that claims tasks, and what it has promised where its death cannot be seen from everywhere.
+//! A runner: a process that claims tasks, and the terms of its lease where its death cannot be seen from everywhere.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,18 +20,18 @@ pub struct Runner {
     pub max_runs: Option<u32>,
     /// Whether it ends when there is nothing left to do.
     pub until_idle: bool,
-    /// What it waits for while it sleeps, if it could take tasks.
+    /// Set while it sleeps, if it could take tasks.
     pub idle: Option<Idle>,
     /// When it was woken, if it has not called since.
     pub woken: Option<Lease>,
-    /// Whether it is the one that is woken for whatever is not a task to take.
+    /// Whether it is the runner that is woken for everything that is not a task to take.
     pub has_duty: bool,
     pub started: Stamp,
-    /// When it was last heard of. Only kept up where it has a lease.
+    /// When it last called. Only maintained where it has a lease.
     pub seen: Lease,
-    /// Its promise, where its death cannot be seen from everywhere.
+    /// The terms of its lease, where its death cannot be seen from everywhere.
     pub terms: Option<Terms>,
-    /// What its machine has not enough of to start runs.
+    /// The resource that its machine lacks to start runs.
     pub shortage: Option<Shortage>,
 }
 
@@ -40,9 +40,9 @@ pub struct Runner {
 pub struct Idle {
     /// How many tasks it could take.
     pub wants: u32,
-    /// Who waits for longest is woken first.
+    /// The runner that has waited for longest is woken first.
     pub ticket: Ticket,
-    /// It has seen tasks that only a limit of the project keeps from starting.
+    /// Whether it has seen tasks that only a limit of the project keeps from starting.
     pub is_limited: bool,
 }
 
@@ -52,17 +52,17 @@ pub struct Shortage {
     /// The error, which names the resource that is short.
     pub error: Box<str>,
     pub since: Stamp,
-    /// When it is tried again.
+    /// When the runner tries again.
     pub until: Lease,
 }
 
-/// What a runner has promised where others may not be able to see whether it lives, as on another machine: it renews,
-/// and a session that was not renewed for two thirds of `ttl` is ended by its own keeper, before `ttl` is over.
+/// What a runner promises where others may not be able to see whether it lives, as on another machine: it renews its
+/// lease, and a keeper ends a session that was not renewed for two thirds of `ttl`, before `ttl` is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// After such a silence its runs are lost.
+    /// After a silence of this length its runs are lost.
     pub ttl: Span,
-    /// The folder on its machine where the records of its runs are. Only who has the same can adopt them.
+    /// The folder on its machine with the records of its runs. Only a runner with the same folder can adopt them.
     pub folder: Box<str>,
 }
 
@@ -86,7 +86,7 @@ impl Runner {
         }
     }
 
-    /// Whether it has a lease and was silent for longer. It may live, but none of its sessions does.
+    /// Whether its lease has run out. The runner may live, but none of its sessions does.
     pub fn is_silent(&self, now: &Now) -> bool {
         self.terms.as_ref().is_some_and(|terms| now.is_past(self.seen + terms.ttl))
     }

@@ -40,7 +40,7 @@ fn at(lease: i64, patience: i64) -> Now {
 }
 
 #[test]
-fn a_run_is_lost_after_a_whole_lease_and_the_patience_of_who_was_stalled() {
+fn a_run_is_lost_after_its_lease_and_the_patience_for_a_stall() {
     let owner = runner("here", Some((300, "/a")));
     let mut run = run(&owner, 1_000);
     assert!(!run.is_lost(&at(1_299, 0)) && run.is_lost(&at(1_300, 0)));
@@ -52,7 +52,7 @@ fn a_run_is_lost_after_a_whole_lease_and_the_patience_of_who_was_stalled() {
 }
 
 #[test]
-fn without_a_promise_nothing_is_lost_by_time() {
+fn a_run_without_a_lease_is_never_lost_by_time() {
     let owner = runner("here", None);
     assert_eq!(run(&owner, 1_000).lease, None);
     assert!(!run(&owner, 1_000).is_lost(&at(i64::MAX, 0)));
@@ -60,7 +60,7 @@ fn without_a_promise_nothing_is_lost_by_time() {
 }
 
 #[test]
-fn the_longer_promise_is_kept() {
+fn renewal_never_shortens_a_lease() {
     let mut run = run(&runner("here", Some((60_000, "/a"))), 1_000);
     let hasty = runner("here", Some((3_000, "/a")));
     run.renew(&hasty, Lease(2_000));
@@ -76,7 +76,7 @@ fn a_runner_is_silent_when_its_lease_is_over() {
 }
 
 #[test]
-fn only_who_shares_machine_and_folder_can_look_after_a_run() {
+fn a_run_is_within_reach_on_the_same_machine_and_folder() {
     let leased = run(&runner("here", Some((300, "/a"))), 1_000);
     assert!(leased.is_within_reach_of(&runner("here", Some((900, "/a")))));
     assert!(!leased.is_within_reach_of(&runner("here", Some((300, "/b")))));

@@ -1,5 +1,6 @@
-//! Messages that nobody posts: what a task waits for, that it waits no more, what its run asks, and how it ended. They are a view of the event log, so a task
-//! with ten thousand dependents costs nothing before somebody reads.
+//! Messages that are derived from the event log: the dependencies a task waits for, that none is left, the questions of
+//! its run, and its end. As a view of the log they are not stored, so a task with ten thousand dependents costs nothing
+//! until they are read.
 //!
 //! * PROGRESS, when the dependencies that hold a task back have changed;
 //! * FACT, when none is left;
@@ -25,7 +26,7 @@ const NAMED: usize = 20;
 /// The longest part of a result that a message repeats, in bytes.
 const RESULT_LIMIT: usize = 64 * 1024;
 
-/// The kinds of events that a message may follow from. All others can be passed over.
+/// The kinds of events that a message may follow from. All others can be skipped.
 pub const KINDS: [&str; 14] = [
     "task:added",
     "task:updated",
@@ -48,16 +49,16 @@ pub fn types() -> [MessageType; 4] {
     [MessageType::fact(), MessageType::progress(), MessageType::question(), MessageType::answer()]
 }
 
-/// The tasks as far as messages depend on them, at one place of the log.
+/// The state of the tasks that messages depend on, at one place of the log.
 #[derive(Debug, Clone, Default)]
 pub struct DerivedMessages {
     tasks: BTreeMap<TaskId, Known>,
     dependents: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    /// The questions of runs that nobody has answered.
+    /// The open questions of runs.
     questions: BTreeMap<DecisionId, Question>,
 }
 
-/// What is known of a task.
+/// The known state of a task.
 #[derive(Debug, Clone)]
 pub struct Known {
     pub title: Box<str>,
@@ -69,16 +70,16 @@ pub struct Known {
     pub hidden: Option<ImportId>,
 }
 
-/// How a task ended, as far as others depend on it.
+/// How a task ended, as far as its dependents are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskResult {
     Completed,
-    /// It is over without that.
+    /// It failed, or was cancelled or skipped.
     NotCompleted,
 }
 
 impl DerivedMessages {
-    /// Begins with the tasks and the open questions of a place in the log.
+    /// Starts from the tasks and the open questions at a place in the log.
     pub fn new(
         tasks: impl IntoIterator<Item = (TaskId, Known)>,
         questions: impl IntoIterator<Item = (DecisionId, Question)>,
@@ -154,10 +155,10 @@ impl DerivedMessages {
                 }
             },
             Event::Import { id, fact: ImportFact::Finished { .. } } => {
-                let shown = self.hidden_in(id);
-                shown.iter().for_each(|id| self.tasks.get_mut(id).into_iter().for_each(|known| known.hidden = None));
+                let visible = self.hidden_in(id);
+                visible.iter().for_each(|id| self.tasks.get_mut(id).into_iter().for_each(|known| known.hidden = None));
                 let waits = |id: &TaskId| self.waits(id, true).map(|(kind, body)| at(id, kind, body));
-                shown.iter().filter_map(waits).collect()
+                visible.iter().filter_map(waits).collect()
             }
             Event::Import { id, fact: ImportFact::Dropped {} } => {
                 let gone = self.hidden_in(id);
@@ -246,7 +247,7 @@ impl DerivedMessages {
         self.changed(before, at)
     }
 
-    /// Tells of those whose blockers are others than before.
+    /// The messages for the tasks whose blockers have changed.
     fn changed(
         &self,
         before: BTreeMap<TaskId, BTreeSet<TaskId>>,
@@ -256,7 +257,8 @@ impl DerivedMessages {
         changed.filter_map(|(id, _)| self.waits(&id, false).map(|(kind, body)| at(&id, kind, body))).collect()
     }
 
-    /// What a task waits for, unless it is over or hidden. One that is new and waits for nothing has nothing to tell.
+    /// The message about the dependencies of a task, unless the task is over or hidden. A new task without blockers has
+    /// none.
     fn waits(&self, id: &TaskId, is_new: bool) -> Option<(MessageType, String)> {
         self.tasks.get(id).filter(|known| known.end.is_none() && known.hidden.is_none())?;
         let blockers = self.blockers(id);
@@ -309,7 +311,7 @@ fn answered(mut message: Message, decision: &DecisionId, by: &str) -> Message {
     message
 }
 
-/// It follows from the decision alone, so that an answer can name it when the event of the question is gone.
+/// The id follows from the decision alone, so that an answer can name it when the event of the question is gone.
 fn question_id(decision: &DecisionId) -> MessageId {
     MessageId::new(&format!("question-{decision}")).expect("an id is short and plain")
 }

@@ -1,7 +1,8 @@
 //! The bus: messages of people and runs, numbered together with the events of the log.
 //!
-//! A message never changes. Its id comes from its sender, so that posting it again after a lost reply does nothing. What tasks wait for and
-//! how they end is also read from the bus, but is not stored there: [`derived`] makes those messages from the event log.
+//! A message never changes. Its id comes from its sender, so that posting it again after a lost reply does nothing. The
+//! dependencies and the ends of tasks are read from the bus, too, but not stored there: [`derived`] makes these
+//! messages from the event log.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -23,7 +24,7 @@ pub const PATH_LIMIT: usize = 4_096;
 /// The longest type, in bytes.
 pub const TYPE_LIMIT: usize = 32;
 
-/// What sort of message it is: one of [`MessageType::KNOWN`], or a word of the user's own.
+/// The sort of a message: one of [`MessageType::KNOWN`], or a word of the user's own.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct MessageType(Box<str>);
@@ -41,22 +42,19 @@ impl MessageType {
         Ok(MessageType(word.to_ascii_uppercase().into()))
     }
 
-    /// What is known to be true, such as a result.
+    /// A statement that is known to be true, such as a result.
     pub fn fact() -> MessageType {
         MessageType("FACT".into())
     }
 
-    /// How far something has come.
     pub fn progress() -> MessageType {
         MessageType("PROGRESS".into())
     }
 
-    /// What somebody wants to know.
     pub fn question() -> MessageType {
         MessageType("QUESTION".into())
     }
 
-    /// What was said to a question.
     pub fn answer() -> MessageType {
         MessageType("ANSWER".into())
     }
@@ -86,7 +84,7 @@ pub struct TypeError {
     word: Box<str>,
 }
 
-/// What is posted.
+/// A message before it is posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// The sender's name for it.
@@ -104,12 +102,12 @@ pub struct Draft {
     pub attachments: Vec<Box<str>>,
 }
 
-/// How long a sender was kept from the store.
+/// How long a sender waited for the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Contention {
-    /// How often it was tried.
+    /// How many attempts it took.
     pub attempts: u32,
-    /// For how long the attempts before the last one waited, with the pauses between.
+    /// How long the attempts before the last one took, with the pauses between them.
     pub waited: Span,
 }
 
@@ -121,29 +119,23 @@ pub struct Message {
     /// When it was posted.
     pub wall: Wall,
     pub draft: Draft,
-    /// How long its sender was kept from the store.
     pub contention: Contention,
 }
 
 /// Why a draft is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DraftError {
-    /// There is nothing to say.
     #[error("a message needs a body or an attachment")]
     Empty,
-    /// The body is too large.
     #[error("the body of a message may have at most {BODY_LIMIT} bytes, this one has {bytes}")]
     Body { bytes: usize },
-    /// Too many files.
     #[error("a message may have at most {ATTACHMENTS_LIMIT} attachments, this one has {number}")]
     Attachments { number: usize },
-    /// A path that cannot be one.
     #[error("an attachment is a path of 1 to {PATH_LIMIT} bytes without NUL, not one of {bytes}")]
     Path { bytes: usize },
-    /// An author that cannot be one.
     #[error(transparent)]
     Author(#[from] NameError),
-    /// NUL can be stored in no database that we support.
+    /// No database that we support can store NUL.
     #[error("the body of a message must not contain NUL (found at byte {at})")]
     Nul { at: usize },
 }

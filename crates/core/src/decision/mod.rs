@@ -5,8 +5,8 @@
 //!               `----- what it was about changed without it -------> Withdrawn
 //! ```
 //!
-//! Invariants: it is answered once, with one of its options; its recommended option is one of them. Its row is what replaying its
-//! events gives.
+//! Invariants: it is answered once, with one of its options; its recommended option is one of them. Its row is the
+//! replay of its events.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ use crate::landing::{CommitId, Entry, Return};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Span, Wall};
 
-/// The answer to a question that has no given ones: what is said beside it.
+/// The answer to a question without options: the note has the text.
 pub const OPEN_ANSWER: &str = "go on, with what --note says";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,24 +34,25 @@ pub struct Question {
     pub text: Box<str>,
     /// The possible answers, numbered from 1.
     pub options: Vec<Choice>,
-    /// The number of the one to take when in doubt.
+    /// The number of the option to take when in doubt.
     pub recommended: u32,
 }
 
-/// What a decision is about.
+/// The subject of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum About {
     /// A task that waits for the answer.
     Task(TaskId),
-    /// Something that could not be done, by its number in the outbox.
+    /// An outbox command that failed, by its number.
     #[serde(rename = "errand")]
     OutboxCommand(Seq),
-    /// A live run: its keeper is dead, while it cannot be proven that its processes are; or it has asked something and takes the answer.
+    /// A live run: its keeper is dead while its processes cannot be proven dead, or it has asked something and takes
+    /// the answer.
     Run { run: RunId, task: TaskId },
-    /// A route that was stopped, because too many routes led to what it reacts to.
+    /// A route that was stopped, because the chain of routes that led to it is too long.
     Route(Box<str>),
-    /// An entry of a merge queue that cannot land by itself; without one, the queue, whose target fails the check.
+    /// An entry of a merge queue that cannot land by itself; without an entry, the queue, whose target fails the check.
     Landing {
         target: Name,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +70,7 @@ pub struct Choice {
     pub act: Act,
 }
 
-/// What an answer does.
+/// The effect of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -77,39 +78,34 @@ pub enum Act {
     Retry,
     Fail,
     Cancel,
-    /// The task is passed over.
     Skip,
     /// The outbox command is tried again.
     Resend,
-    /// The outbox command is given up.
+    /// The outbox command is dropped.
     Drop,
-    /// The run is ended as lost, and its task goes on as after any lost run.
+    /// The run is ended as lost, and its task continues as after any lost run.
     End,
     /// The pipeline waits for its guard once more.
     Wait,
-    /// The pipeline goes on, whatever its guard says.
+    /// The pipeline continues, whatever its guard says.
     Pass,
     /// The route is removed.
     Remove,
     /// The work goes back to its author, who gets another attempt.
     Return,
-    /// The merge queue goes on.
     Resume,
-    /// The task goes on with the answer.
+    /// The task continues with the answer.
     Answer,
-    /// The task goes on where it was.
+    /// The task continues where it was.
     Continue,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It waits for an answer.
     Open,
     Resolved(Answer),
-    Withdrawn {
-        at: Wall,
-    },
+    Withdrawn { at: Wall },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,7 +119,6 @@ pub struct Answer {
     pub at: Wall,
 }
 
-/// What can happen to a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     Resolve {
@@ -131,20 +126,19 @@ pub enum Input {
         by: Box<str>,
         note: Option<Box<str>>,
     },
-    /// What it was about has changed.
+    /// Its subject has changed.
     Withdraw,
 }
 
-/// What a decision can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered: this is to be done now.
+    /// It is answered; the caller carries out this act.
     Resolved(Act),
-    /// Nobody needs to answer it any more.
+    /// An answer is not needed any more.
     Withdrawn,
     /// It was answered or withdrawn before.
     Over(State),
-    /// It has no such option, but only so many.
+    /// It has only this many options.
     NoSuchOption { options: u32 },
 }
 
@@ -186,7 +180,7 @@ impl Decision {
         }
     }
 
-    /// Takes in what happened to it after it was raised.
+    /// Applies an event that followed the one that raised it.
     pub fn apply(&mut self, fact: DecisionFact, at: Wall) {
         match fact {
             DecisionFact::Raised(_) => {}
@@ -213,7 +207,7 @@ fn choice(text: impl Into<Box<str>>, act: Act) -> Choice {
     Choice { text: text.into(), act }
 }
 
-/// What can be done with a run once it is known that nothing of it is left.
+/// The options for a run once it is known that none of its processes is left.
 fn ways_to_end(known: &str) -> Vec<Choice> {
     [
         ("end the run as lost, and go on with the task", Act::End),
@@ -225,7 +219,7 @@ fn ways_to_end(known: &str) -> Vec<Choice> {
 }
 
 impl Question {
-    /// One whose first option is recommended.
+    /// A question whose first option is recommended.
     fn new(about: About, text: impl Into<Box<str>>, options: Vec<Choice>) -> Question {
         Question { about, text: text.into(), options, recommended: 1 }
     }
@@ -235,7 +229,7 @@ impl Question {
         self.options.get(usize::try_from(number.checked_sub(1)?).ok()?)
     }
 
-    /// What to do with a task that was helped as often as allowed.
+    /// What to do with a task that cannot go on by itself.
     pub(crate) fn of_task(task: &TaskId, title: &Title, error: &str) -> Question {
         Question::new(
             About::Task(task.clone()),
@@ -249,7 +243,7 @@ impl Question {
         )
     }
 
-    /// What to do with a task whose agent was not begun, because something that it would execute is not trusted.
+    /// What to do with a task whose agent was not started, because something that it would execute is not trusted.
     pub(crate) fn of_trust(task: &TaskId, title: &Title, error: &str) -> Question {
         Question::new(
             About::Task(task.clone()),
@@ -263,12 +257,12 @@ impl Question {
         )
     }
 
-    /// Whether a task goes on with it once something is trusted.
+    /// Whether the task can continue once something is trusted.
     pub fn is_of_trust(&self) -> bool {
         self.options.iter().any(|option| option.act == Act::Continue)
     }
 
-    /// What the run of a task wants to know.
+    /// The question of a task's run.
     pub(crate) fn of_run(task: &TaskId, question: &str, options: &[Box<str>]) -> Question {
         let answers: Vec<Choice> = options.iter().map(|option| choice(option.clone(), Act::Answer)).collect();
         let open = answers.is_empty().then(|| choice(OPEN_ANSWER, Act::Answer));
@@ -307,16 +301,16 @@ impl Question {
         )
     }
 
-    /// Whether a run may be ended that nobody can see the end of.
+    /// The question of a live run.
     fn of_live_run(run: &RunId, task: &TaskId, question: &str, options: &[Box<str>]) -> Question {
         let mut asked = Question::of_run(task, question, options);
         asked.about = About::Run { run: run.clone(), task: task.clone() };
-        // The rest is what can be done with a task that waits. This one works.
+        // The other options are for a task that waits. This one works.
         asked.options.retain(|option| option.act == Act::Answer);
         asked
     }
 
-    /// Whether a run has asked it, and goes on with the answer.
+    /// Whether a run asked it, and continues with the answer.
     pub fn is_of_run(&self) -> bool {
         self.options.iter().any(|option| option.act == Act::Answer)
     }
@@ -327,7 +321,7 @@ impl Question {
         offered.map(|option| &*option.text)
     }
 
-    /// What a person has said to it.
+    /// A person's answer as text.
     pub fn answer(&self, option: u32, note: Option<&str>) -> String {
         let chosen = self.option(option).map(|choice| &*choice.text).filter(|text| *text != OPEN_ANSWER);
         match (chosen, note) {
@@ -337,6 +331,7 @@ impl Question {
         }
     }
 
+    /// Whether a run may be ended whose processes cannot be proven dead.
     fn of_unproven(run: &RunId, task: &TaskId, title: &Title, why: &str) -> Question {
         Question::new(
             About::Run { run: run.clone(), task: task.clone() },
@@ -402,7 +397,7 @@ impl Question {
         )
     }
 
-    /// Raises it: the event, and if it is worth it the notice to people.
+    /// Raises it: an event, and a notification of this kind if there is one.
     pub(crate) fn raise(self, notice: Option<NoticeKind>, buffer: &mut EffectBuffer) -> DecisionId {
         let id = DecisionId::from(buffer.next());
         let notice =
@@ -423,7 +418,7 @@ fn ask(question: Question, notice: Option<NoticeKind>, now: &Now) -> Step<Decisi
 
 /// Asks what to do about an outbox command that failed too often.
 pub fn ask_about(seq: Seq, command: &OutboxCommand, attempts: u32, error: &str, now: &Now) -> Step<DecisionId, ()> {
-    // Nobody can be told that telling them has failed.
+    // A notification cannot report that notifications fail.
     let notice = match command {
         OutboxCommand::Notify(_) => None,
         OutboxCommand::Spawn { .. }
@@ -439,7 +434,7 @@ pub fn ask_about_run(run: &RunId, task: &TaskId, title: &Title, why: &str, now: 
     ask(Question::of_unproven(run, task, title, why), Some(NoticeKind::Decision), now)
 }
 
-/// Asks what a live run wants to know.
+/// Asks a person the question of a live run.
 pub fn ask_for_run(run: &RunId, task: &TaskId, question: &str, options: &[Box<str>], now: &Now) -> Step<DecisionId, ()> {
     ask(Question::of_live_run(run, task, question, options), Some(NoticeKind::Decision), now)
 }

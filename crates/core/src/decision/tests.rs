@@ -17,7 +17,7 @@ fn resolve(option: u32) -> Input {
 }
 
 #[test]
-fn it_is_answered_once_with_one_of_its_options() {
+fn a_decision_is_answered_once() {
     let step = decision().step(resolve(2), &now());
     assert_eq!(step.outcome, Outcome::Resolved(Act::Fail));
     let answer = Answer { option: 2, by: "ann".into(), note: Some("why not".into()), at: Wall(2) };
@@ -31,7 +31,7 @@ fn it_is_answered_once_with_one_of_its_options() {
 }
 
 #[test]
-fn an_option_that_is_not_there_changes_nothing() {
+fn an_unknown_option_changes_nothing() {
     for option in [0, 5, u32::MAX] {
         let step = decision().step(resolve(option), &now());
         assert_eq!((step.outcome, step.state, step.effects.len()), (Outcome::NoSuchOption { options: 4 }, decision(), 0));
@@ -39,32 +39,32 @@ fn an_option_that_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn it_is_withdrawn_once() {
+fn a_decision_is_withdrawn_once() {
     let step = decision().step(Input::Withdraw, &now());
     assert_eq!((&step.outcome, &step.state.state), (&Outcome::Withdrawn, &State::Withdrawn { at: Wall(2) }));
     assert_eq!(step.state.clone().step(resolve(1), &now()).outcome, Outcome::Over(step.state.state));
 }
 
 #[test]
-fn its_row_is_the_fold_of_its_events() {
+fn its_row_is_the_replay_of_its_events() {
     for input in [resolve(3), Input::Withdraw] {
         let step = decision().step(input, &now());
         let crate::step::Effect::Emit(Event::Decision { fact, .. }) = &step.effects[0] else { panic!("{:?}", step.effects) };
-        let mut folded = decision();
-        folded.apply(fact.clone(), Wall(2));
-        assert_eq!(folded, step.state);
+        let mut replayed = decision();
+        replayed.apply(fact.clone(), Wall(2));
+        assert_eq!(replayed, step.state);
     }
 }
 
 #[test]
-fn nobody_is_told_that_telling_them_has_failed() {
-    let told = |command: OutboxCommand| {
+fn a_failed_notification_sends_no_notification() {
+    let notifies = |command: OutboxCommand| {
         let effects = ask_about(Seq(3), &command, 5, "no answer", &now()).effects;
         effects.iter().any(|effect| matches!(effect, crate::step::Effect::Send(OutboxCommand::Notify(_))))
     };
-    assert!(told(OutboxCommand::Kill { run: RunId::new("r-1").unwrap(), now: false }));
+    assert!(notifies(OutboxCommand::Kill { run: RunId::new("r-1").unwrap(), now: false }));
     let notice = Notice { kind: NoticeKind::TaskFailed, subject: "x".into(), text: "y".into() };
-    assert!(!told(OutboxCommand::Notify(Box::new(notice))));
+    assert!(!notifies(OutboxCommand::Notify(Box::new(notice))));
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn the_stored_form_is_frozen() {
 }
 
 #[test]
-fn a_run_that_cannot_be_seen_is_ended_in_one_of_three_ways() {
+fn an_unproven_run_has_three_ways_to_end() {
     let (run, task, title) = (RunId::new("r-1").unwrap(), TaskId::new("t-1").unwrap(), Title::new("Tidy").unwrap());
     let step = ask_about_run(&run, &task, &title, "it is in another container", &now());
-    let [raised, told] = &step.effects[..] else { panic!("{:?}", step.effects) };
+    let [raised, notice] = &step.effects[..] else { panic!("{:?}", step.effects) };
     let crate::step::Effect::Emit(Event::Decision { id, fact: DecisionFact::Raised(question) }) = raised else {
         panic!("{raised:?}")
     };
-    assert!(matches!(told, crate::step::Effect::Send(OutboxCommand::Notify(_))), "people are told");
+    assert!(matches!(notice, crate::step::Effect::Send(OutboxCommand::Notify(_))), "people are notified");
     assert_eq!((id, &question.about), (&step.state, &About::Run { run, task }));
     let decision = Decision::new(id.clone(), (**question).clone(), Wall(1));
     decision.check();

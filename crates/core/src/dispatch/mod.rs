@@ -29,19 +29,16 @@ pub const ROUNDS: u32 = 3;
 /// How long a session that was started with a message may stay unobserved before a person is asked.
 pub const OBSERVE_WITHIN: Span = Span::from_secs(600);
 
-/// What is known about a target at one moment.
+/// The known state of a target at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
     /// There is no such task or run.
     Unknown,
-    /// It has ended for good: nobody will read a message.
+    /// It has ended for good: no run will read a message.
     Over,
-    /// It has a run. `input` is what its keeper has answered in time; nothing if the keeper was silent or is of a version without input.
-    Live {
-        run: RunId,
-        /// What its session takes.
-        input: Option<SessionInput>,
-    },
+    /// It has a run. `input` is the answer of its keeper; nothing if the keeper was silent or is of a version without
+    /// input.
+    Live { run: RunId, input: Option<SessionInput> },
     /// It has no run.
     Dormant {
         /// Whether a message may start it.
@@ -49,24 +46,24 @@ pub enum Presence {
     },
 }
 
-/// What a live session takes, as its keeper says.
+/// The input that a live session takes, as its keeper reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionInput {
     /// Nothing: its stdin is a file or empty.
     Nothing,
-    /// What is written into a pipe.
+    /// Text that is written into a pipe.
     Pipe,
-    /// What is written into a pipe, at once or when its agent has ended a turn.
+    /// Text that is written into a pipe, at once or when its agent has ended a turn.
     Turns,
-    /// What is typed into a terminal.
+    /// Text that is typed into a terminal.
     Terminal {
         /// Whether a person has the right to type.
         has_typist: bool,
     },
 }
 
-/// When a message is to be seen.
+/// When the target is to see a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -117,18 +114,18 @@ pub fn decide(presence: &Presence, mode: Mode) -> Result<Plan, Refused> {
     }
 }
 
-/// What follows when the facts were read again under the lock.
+/// The result of reading the facts again under the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Confirmation {
     /// They give the same plan.
     Proceed,
-    /// They give another one: release the lock and decide anew.
+    /// They give another plan: release the lock and decide again.
     DecideAnew,
     /// They have changed too often: release the lock and put the message into the mailbox.
     GiveUp,
 }
 
-/// Compares a plan with that of the same facts, read under the lock in the `round`-th round, counted from 1.
+/// Compares a plan with the one that the facts give under the lock, in the `round`-th round, counted from 1.
 pub fn confirm(plan: &Plan, again: &Result<Plan, Refused>, round: u32) -> Confirmation {
     match again {
         Ok(again) if again == plan => Confirmation::Proceed,
@@ -137,7 +134,7 @@ pub fn confirm(plan: &Plan, again: &Result<Plan, Refused>, round: u32) -> Confir
     }
 }
 
-/// The claim of a dispatch lock, as it was granted to a dispatch. It is handed over and never looked up again.
+/// The claim of a dispatch lock, as it was granted to a dispatch. It is passed on and never looked up again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LockClaim {
@@ -148,13 +145,13 @@ pub struct LockClaim {
     pub epoch: Epoch,
 }
 
-/// Why a plan and a lock do not belong together. Found before any effect.
+/// Why a plan and a lock do not belong together. It is detected before any effect.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// The plan needs the lock of its target.
     #[error("the dispatch to {target} has no lock")]
     WithoutLock { target: TaskId },
-    /// A mailbox needs no lock, so that nobody would release it.
+    /// A mailbox needs no lock, and no event would release it.
     #[error("the dispatch to the mailbox of {target} holds the lock {lock}")]
     UnwantedLock { target: TaskId, lock: Name },
     /// The lock is that of another target.

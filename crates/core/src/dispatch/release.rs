@@ -9,21 +9,22 @@
 //! That a spawn was *started* proves nothing: a lock that is free before the session was observed lets the next dispatch start it a second
 //! time. A start that has failed has nothing to observe.
 //!
-//! Invariants: a release hands out the claim that was handed over, never one that was looked up; after it every event is a no-op.
+//! Invariants: a release returns the claim that was passed in, never one that was looked up; after it every event is a
+//! no-op.
 
 use serde::{Deserialize, Serialize};
 
 use super::LockClaim;
 use crate::step::Step;
 
-/// What the release of a lock waits for.
+/// The event that the release of a lock waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleasePolicy {
     NoLock,
     /// For the outcome of the send.
     AfterSendFinal,
-    /// For the first sign of what became of the session.
+    /// For the first sign of how the session fared.
     AfterSpawnObservation,
 }
 
@@ -37,7 +38,7 @@ pub struct Release {
     claim: Option<LockClaim>,
 }
 
-/// What can happen while a message is on its way.
+/// The events while a message is on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseEvent {
@@ -65,16 +66,16 @@ pub enum ReleaseEvent {
 #[serde(rename_all = "snake_case")]
 pub enum SendOutcome {
     Sent,
-    /// It was left in the mailbox instead.
+    /// The message was left in the mailbox instead.
     FallbackSent,
     /// The session has refused it.
     Rejected,
     Failed,
-    /// The dispatcher died before it knew. Recorded by whoever has proven its death.
+    /// The dispatcher died before it knew. The process that has proven its death records this.
     Unknown,
 }
 
-/// What follows from an event.
+/// The result of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The lock is to be released, with this claim.
@@ -98,7 +99,7 @@ impl Release {
         self.claim.as_ref()
     }
 
-    /// Takes in one event. Time and numbers have no part in it.
+    /// Applies one event. It depends neither on the time nor on event numbers.
     pub fn step(mut self, event: &ReleaseEvent) -> Step<Release, Outcome> {
         let claim = if self.waits_for(event) { self.claim.take() } else { None };
         Step { state: self, outcome: claim.map_or(Outcome::Nothing, Outcome::Release), effects: Vec::new() }

@@ -13,7 +13,7 @@ fn claim(lock: &str) -> LockClaim {
 }
 
 #[test]
-fn the_facts_give_the_plan() {
+fn the_plan_follows_from_the_facts() {
     let live = |input| Presence::Live { run: run(), input };
     let socket = || Ok(Plan::ControlSocket { run: run() });
     let terminal = |has_typist| Some(SessionInput::Terminal { has_typist });
@@ -36,7 +36,7 @@ fn the_facts_give_the_plan() {
 }
 
 #[test]
-fn a_plan_that_does_not_last_is_made_anew_three_times() {
+fn an_unconfirmed_plan_has_three_rounds() {
     let plan = Plan::ControlSocket { run: run() };
     for round in 1..=5 {
         assert_eq!(confirm(&plan, &Ok(plan.clone()), round), Confirmation::Proceed);
@@ -48,7 +48,7 @@ fn a_plan_that_does_not_last_is_made_anew_three_times() {
 }
 
 #[test]
-fn a_plan_and_a_lock_that_do_not_belong_together_are_an_error() {
+fn a_plan_with_a_wrong_lock_is_an_error() {
     let (own, other) = (claim("dispatch:t-1"), claim("dispatch:t-2"));
     let policy = |plan: &Plan, claim| release_policy(plan, &target(), claim);
     assert_eq!(policy(&Plan::Mailbox, None), Ok(ReleasePolicy::NoLock));

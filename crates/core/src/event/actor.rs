@@ -1,9 +1,9 @@
-//! Who caused an event.
+//! The cause of an event.
 
 use serde::{Deserialize, Serialize};
 
-/// The person or run whose command caused an event. It tells accidents apart, and proves nothing: a run is started by the same
-/// user.
+/// The person or run whose command caused an event. It helps to trace accidents and proves nothing: a run is started by
+/// the same user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
     /// Whether the command was given inside of a run.
@@ -12,7 +12,8 @@ pub struct Actor {
     pub user: Box<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Box<str>>,
-    /// How many routes led to that run, one after the other. What it does has the same depth, which stands beside its events.
+    /// How many routes led to that run, one after the other. Its commands have the same depth, which is stored beside
+    /// their events.
     #[serde(skip)]
     pub depth: u32,
 }
@@ -37,7 +38,6 @@ impl Actor {
         Actor { kind: ActorKind::Run, user: user.into(), run: Some(run.into()), depth: 0 }
     }
 
-    /// The same, at this depth.
     #[must_use]
     pub fn at_depth(self, depth: u32) -> Actor {
         Actor { depth, ..self }

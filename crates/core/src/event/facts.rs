@@ -1,4 +1,4 @@
-//! What can happen to tasks, sections, decisions and imports, as the event log keeps it.
+//! The events of tasks, sections, decisions and imports in the log.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::pause::Pause;
 use crate::task::{After, RetryReason, RunEnd, Spec, Status, Stuck};
 use crate::time::Span;
 
-/// What can happen to a task. The variants are the second words of the events.
+/// The events of a task in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "task:")]
@@ -23,11 +23,11 @@ pub enum TaskFact {
         spec: Box<Spec>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         depends_on: Vec<Edge>,
-        /// The import that it is part of. It is not there before that is finished.
+        /// The import that it is part of. The task is not visible before the import is finished.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         import: Option<ImportId>,
     },
-    /// What is to be done, or what must come first, was changed.
+    /// Its specification or its dependencies were changed.
     Updated {
         spec: Box<Spec>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -43,38 +43,36 @@ pub enum TaskFact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         restart: Option<u32>,
     },
-    /// Another runner looks after its run from now on. The event's number is the owner epoch.
+    /// Another runner supervises its run from now on. The event's number is the owner epoch.
     Adopted {
         run: RunId,
         runner: RunnerId,
-        /// The runner that looked after it before.
+        /// The runner that supervised it before.
         from: RunnerId,
     },
     /// Its run shows no activity.
     Stuck {
         run: RunId,
-        /// What makes it look so.
         reason: Stuck,
     },
-    /// Its run was woken up.
     Nudged {
         run: RunId,
-        /// How often it was helped, this time included.
+        /// The number of recoveries, this one included.
         recoveries: u32,
     },
-    /// Its run shows signs of life again.
+    /// Its run shows activity again.
     Recovered {
         run: RunId,
-        /// How often it counts as helped from now on, if that is something else than before.
+        /// The number of recoveries that counts from now on, if it has changed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         recoveries: Option<u32>,
     },
-    /// Its run is at work; this was seen of it.
+    /// Its run is active, as these observations show.
     Checkpoint {
         run: RunId,
-        /// How much output it has made, in bytes.
+        /// Its output so far, in bytes.
         output_bytes: u64,
-        /// How long ago the last of it came.
+        /// The time since its last output.
         quiet: Span,
     },
     Stopping {
@@ -85,23 +83,23 @@ pub enum TaskFact {
     Restarting {
         run: RunId,
         ending: RunEnd,
-        /// Why another follows. Like the counts, it is not in events of stores before version 3.
+        /// Why another run follows. Like the counts, it is not in events of stores before version 3.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<RetryReason>,
-        /// What it said before, if it said that it has failed.
+        /// The error that the run reported, if it reported a failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Box<str>>,
-        /// How many runs have failed now.
+        /// The number of failed runs from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failures: Option<u32>,
-        /// How often it was helped now.
+        /// The number of recoveries from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         recoveries: Option<u32>,
-        /// How many runs it has had now, if this one does not count: its command was not started.
+        /// The number of runs from now on, if this one does not count: its command was not started.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempts: Option<u32>,
     },
-    /// It is done, as far as it depends on itself, and waits for its children.
+    /// Its own work is done, and it waits for its children.
     Awaiting {
         /// The run that ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,7 +108,7 @@ pub enum TaskFact {
         output: Option<Value>,
         /// How many children have not ended.
         children: u32,
-        /// Whether there is nothing of its own that lands.
+        /// Whether it has no changes of its own to land.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_change: bool,
     },
@@ -122,7 +120,7 @@ pub enum TaskFact {
         run: RunId,
         error: Box<str>,
         decision: DecisionId,
-        /// How many runs it has had now, if this one does not count: its agent was not begun.
+        /// The number of runs from now on, if this one does not count: its agent was not started.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         attempts: Option<u32>,
     },
@@ -131,33 +129,32 @@ pub enum TaskFact {
         /// The run that ended.
         run: RunId,
         question: Box<str>,
-        /// The question, as people answer it.
+        /// The decision with the question.
         decision: DecisionId,
     },
-    /// What its run has asked was answered: it goes on.
+    /// The question of its run was answered: the task continues.
     Answered {
         decision: DecisionId,
     },
-    /// Somebody works on it by hand.
+    /// It was taken for manual work.
     Taken {
         holder: HolderId,
         /// The grant of its lock.
         epoch: Epoch,
     },
-    /// Nobody works on it by hand any more.
+    /// The manual work on it has ended.
     Returned {},
-    /// It goes through the phases of its pipeline.
+    /// Its pipeline goes through its phases.
     InPhases {
-        /// Whether that cannot go on.
+        /// Whether the pipeline is blocked.
         is_blocked: bool,
     },
     Complete {
-        /// By which run; by hand if there is none.
+        /// The run that completed it; none if it was completed manually.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// What a person should know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
@@ -172,33 +169,31 @@ pub enum TaskFact {
     },
     /// Its work is in the merge queue.
     Landing {
-        /// The run that did it; a person wants it to land if there is none.
+        /// The run that did the work; none if a person lands it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         run: Option<RunId>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// What a person should know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
-    /// Its work came back from the merge queue: it is tried again.
+    /// Its work came back from the merge queue for another attempt.
     SentBack {
         reason: Box<str>,
     },
-    /// A person wants it tried again.
+    /// A person requested a retry.
     Retried {},
-    /// A person has stopped it: no run of it is started.
+    /// A person paused it: no run of it is started.
     Paused(Box<Pause>),
-    /// Its runs are started again.
     Resumed(Resumed),
-    /// A person passed it over, or looks at it.
+    /// A person skipped it, or reviews it.
     Marked {
         status: Status,
     },
     Deleted {},
 }
 
-/// What can happen to a decision.
+/// The events of a decision in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "decision:")]
@@ -214,19 +209,18 @@ pub enum DecisionFact {
     Withdrawn {},
 }
 
-/// Who has ended a pause.
+/// The end of a pause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// The user.
     pub by: Box<str>,
 }
 
-/// What is left when there is nothing left that a runner could do: how many tasks stand so.
+/// The number of tasks by status when nothing is left that a runner could do.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Finished(pub BTreeMap<Status, u64>);
 
-/// What can happen to a section.
+/// The events of a section in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "section:")]
@@ -244,7 +238,7 @@ pub enum SectionFact {
     Deleted {},
 }
 
-/// What can happen to an import.
+/// The events of an import in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "import:")]
@@ -253,9 +247,9 @@ pub enum ImportFact {
         /// How many tasks it will have.
         tasks: u32,
     },
-    /// It is complete: from now on its tasks are there.
+    /// It is complete: from now on its tasks are visible.
     Finished { tasks: u32 },
-    /// It was given up: its tasks never were.
+    /// It was dropped: its tasks were never visible.
     Dropped {},
 }
 

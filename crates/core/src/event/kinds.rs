@@ -1,4 +1,4 @@
-//! All kinds of events that Banksman writes, and what was meant by one that it does not write.
+//! All kinds of events that Banksman writes, and suggestions for kinds that it does not write.
 
 use strum::VariantNames;
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::route;
 use crate::suggest::{closest, distance};
 use crate::{landing, pipeline, queue, worker, workspace};
 
-/// Events of this kind cannot happen: the category is one of Banksman's, or almost.
+/// Events of this kind cannot happen: the category is one of Banksman's, or a misspelling of one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("there are no events {kind:?}")]
 pub struct UnknownKind {
@@ -21,8 +21,8 @@ pub struct UnknownKind {
     pub others: Vec<String>,
 }
 
-/// Checks a kind, such as `task:complete`. Users emit events of their own categories; a category that is almost one of Banksman's,
-/// with an action that this one has, is a slip.
+/// Checks a kind, such as `task:complete`. Users emit events of their own categories; a category that is almost one of
+/// Banksman's, with an action of that category, is a typo.
 pub fn check_kind(kind: &str) -> Result<(), UnknownKind> {
     let (category, action) = kind.split_once(':').unwrap_or((kind, ""));
     let all = kinds();
@@ -32,13 +32,14 @@ pub fn check_kind(kind: &str) -> Result<(), UnknownKind> {
     let unknown = |meant: Option<&str>, others| Err(UnknownKind { kind: kind.into(), meant: meant.map(str::to_owned), others });
     if OWN.contains(&category) {
         let others = all.iter().filter(|known| category_of(known) == category).cloned().collect();
-        // An action in the past tense is the most likely slip: `queue:pushed` is nearer to `queue:paused` by its letters.
+        // An action in the past tense is the most likely typo: `queue:pushed` is nearer to `queue:paused` by its
+        // letters.
         let is_begun = |known: &&String| kind.strip_prefix(known.as_str()).is_some_and(|rest| rest.len() <= 2);
         let meant = all.iter().find(is_begun).map(String::as_str);
         return unknown(meant.or_else(|| closest(kind, all.iter().map(String::as_str))), others);
     }
-    let is_slip = |name: &&&str| distance(name, category) == 1 || closest(category, [**name]).is_some();
-    let meant = OWN.iter().filter(is_slip).find_map(|name| all.iter().find(|known| **known == format!("{name}:{action}")));
+    let is_typo = |name: &&&str| distance(name, category) == 1 || closest(category, [**name]).is_some();
+    let meant = OWN.iter().filter(is_typo).find_map(|name| all.iter().find(|known| **known == format!("{name}:{action}")));
     meant.map_or(Ok(()), |meant| unknown(Some(meant), Vec::new()))
 }
 
@@ -79,7 +80,7 @@ mod tests {
     use crate::event::Event;
 
     #[test]
-    fn all_kinds_are_of_our_categories_and_no_other_word_is_read() {
+    fn kinds_have_reserved_categories_and_unknown_ones_are_rejected() {
         let all = kinds();
         assert!(all.iter().all(|kind| OWN.contains(&category_of(kind))), "{all:?}");
         for known in
@@ -92,16 +93,16 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_found_and_the_events_of_users_are_left_alone() {
+    fn typos_are_found_and_user_events_are_accepted() {
         let meant = |kind| check_kind(kind).unwrap_err().meant;
-        for (slip, right) in [
+        for (typo, right) in [
             ("task:completed", "task:complete"),
             ("pipeline:fail", "pipeline:failed"),
             ("tasks:complete", "task:complete"),
             ("taks:complete", "task:complete"),
             ("queue:pushed", "queue:push"),
         ] {
-            assert_eq!(meant(slip).as_deref(), Some(right), "{slip}");
+            assert_eq!(meant(typo).as_deref(), Some(right), "{typo}");
         }
         assert_eq!(meant("lock:painted"), None);
         for own in ["task:complete", "escalate", "deploy:done", "tasks:counted", "tank:full"] {

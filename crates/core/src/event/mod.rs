@@ -30,41 +30,33 @@ pub use facts::{DecisionFact, Finished, ImportFact, Resumed, SectionFact, TaskFa
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something happened to a lock or a semaphore.
+    /// A lock or a semaphore has changed.
     Resource { resource: Resource, fact: Fact },
-    /// Something happened to a task.
+    /// A task has changed.
     Task { id: TaskId, fact: TaskFact },
-    /// Something happened to a section.
+    /// A section has changed.
     Section { id: SectionId, fact: SectionFact },
-    /// Something happened to a decision.
+    /// A decision has changed.
     Decision { id: DecisionId, fact: DecisionFact },
-    /// There is nothing left that a runner could do.
+    /// Nothing is left that a runner could do.
     Finished(Finished),
-    /// Something happened to an import.
+    /// An import has changed.
     Import { id: ImportId, fact: ImportFact },
-    /// Something happened to a queue or one of its items.
-    Queue {
-        /// To which queue.
-        name: Name,
-        fact: queue::Fact,
-    },
-    /// Something happened to a worker.
+    /// A queue or one of its items has changed.
+    Queue { name: Name, fact: queue::Fact },
+    /// A worker has changed.
     Worker { name: Name, fact: worker::Fact },
-    /// Something happened to a route.
+    /// A route has changed.
     Route { id: Box<str>, fact: RouteFact },
-    /// Something happened to a pipeline.
+    /// A pipeline has changed.
     Pipeline { id: TaskId, fact: pipeline::Fact },
-    /// Something happened to the workspace of a task or a pipeline.
+    /// The workspace of a task or a pipeline has changed.
     Workspace { id: TaskId, fact: workspace::Fact },
-    /// Something happened to an entry of a merge queue.
+    /// An entry of a merge queue has changed.
     Landing { id: LandingId, fact: EntryFact },
-    /// Something happened to the merge queue of a branch.
-    LandingTarget {
-        /// Of which branch.
-        name: Name,
-        fact: TargetFact,
-    },
-    /// Something happened to a limit of an account.
+    /// The merge queue of a branch has changed.
+    LandingTarget { name: Name, fact: TargetFact },
+    /// A limit of an account has changed.
     AccountLimit { name: Name, fact: LimitFact },
     /// The limits of the project were set.
     Limits(Limits),
@@ -72,7 +64,7 @@ pub enum Event {
     Paused(Pause),
     /// Tasks are started again.
     Resumed(Resumed),
-    /// A fact that a user recorded. It changes nothing by itself.
+    /// A fact that a user recorded. It changes no state.
     Custom {
         /// `category:action`.
         kind: CustomKind,
@@ -84,19 +76,19 @@ pub enum Event {
 /// Where an event comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
-    /// The kind of thing.
+    /// The kind of the object, such as `lock`.
     pub component: Box<str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<str>>,
 }
 
-/// The kind of the event that tells of a task which cannot go on by itself.
+/// The kind of the event for a task that cannot go on by itself.
 pub(crate) const ESCALATE: &str = "escalate";
 
-/// The kind of the event that tells that there is nothing left to do.
+/// The kind of the event which reports that nothing is left to do.
 const FINISHED: &str = "backlog:finished";
 
-/// The kinds of the events that tell whether tasks are started, and the component of all three.
+/// The kinds of the events that begin and end a pause, and the component of all three.
 const PAUSED: &str = "backlog:paused";
 const RESUMED: &str = "backlog:resumed";
 const BACKLOG: &str = "backlog";
@@ -110,7 +102,7 @@ const WORKER: &str = "worker";
 /// The category and the component of the events of routes.
 const ROUTE: &str = "route";
 
-/// The kind of the event that tells of new limits, and its component.
+/// The kind of the event for new limits, and its component.
 const LIMITS_SET: &str = "limits:set";
 const LIMITS: &str = "limits";
 
@@ -135,7 +127,7 @@ pub struct ParseError {
 }
 
 impl Event {
-    /// The kind as it stands in the log, such as `lock:acquired`.
+    /// The kind as the log has it, such as `lock:acquired`.
     pub fn kind(&self) -> &str {
         match self {
             Event::Resource { resource, fact } => match (resource.kind, fact) {
@@ -194,7 +186,8 @@ impl Event {
         }
     }
 
-    /// What a pattern's argument is compared with: the name or id of what it is about, and the phase of a pipeline.
+    /// The values that the argument of a pattern is compared with: the name or id of the source, and the phase of a
+    /// pipeline.
     pub fn arguments(&self) -> Vec<Box<str>> {
         let phase = match self {
             Event::Pipeline { fact, .. } => fact.phase().map(Name::as_str),
@@ -255,7 +248,7 @@ impl Event {
             serde_json::from_str(data).map(|data| Event::Custom { kind: CustomKind::stored(kind), source, data })
         };
         let text = id.unwrap_or_default();
-        // Before Banksman had a component, users could write events of its category: those keep another component.
+        // A category may be younger than events that users wrote under its name: those have another component.
         Ok(match (category, component) {
             ("task", _) => Event::Task { id: TaskId::new(text)?, fact: outer(action, data)? },
             ("section", "section") => Event::Section { id: SectionId::new(text)?, fact: outer(action, data)? },
@@ -287,7 +280,7 @@ impl Event {
     }
 }
 
-/// The fields of a fact, without the word for it: that stands in the event's kind.
+/// The fields of a fact without its word, which is part of the event's kind.
 fn inner<F: Serialize>(fact: &F) -> Value {
     match serde_json::to_value(fact) {
         Ok(Value::Object(mut one)) => one.values_mut().next().map(Value::take).unwrap_or_default(),

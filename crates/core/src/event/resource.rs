@@ -1,4 +1,4 @@
-//! What can happen to locks and semaphores, as the event log keeps it.
+//! The events of locks and semaphores in the log.
 
 use std::error::Error;
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for Resource {
     }
 }
 
-/// What can happen to a lock or a semaphore.
+/// The events of a lock or a semaphore in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// Its defaults, or its capacity, were set.
@@ -104,10 +104,10 @@ pub struct Increased {
 pub struct GrantEnd {
     pub holder: HolderId,
     pub epoch: Epoch,
-    /// Why, if not by the holder itself.
+    /// The reason, unless the holder ended it itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Who took it away by force.
+    /// The user who took it away by force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced: Option<Forced>,
     /// The weight that the holder keeps, when only an increase lapsed.

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_custom_kind_has_two_words_and_forges_nothing() {
+fn a_custom_kind_has_two_words_and_no_reserved_category() {
     assert!(CustomKind::new("deploy:done").is_ok());
     for bad in ["deploy", "deploy:", ":done", "a:b:c", "a b:c", "a:\n"] {
         assert!(matches!(CustomKind::new(bad), Err(KindError::Malformed(_))), "{bad:?}");
@@ -9,7 +9,7 @@ fn a_custom_kind_has_two_words_and_forges_nothing() {
     assert!(matches!(CustomKind::new("lock:acquired"), Err(KindError::Reserved(_))));
 }
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
     let data = r#"{"holder":"run:1","ancestors":["me"],"weight":2,"ttl":60000,"maxHold":90000,"processes":[{"host":"h","boot":"b","pidNs":7,"pid":42,"start":9}],"metadata":{"why":"x"},"request":"r1"}"#;

@@ -1,4 +1,4 @@
-//! Why a condition does not hold, in words: the smallest part of it that explains it, with the fact.
+//! Why a condition does not hold: the smallest part that explains it, with the fact.
 
 use super::{Cmd, CommandResult, Condition, GuardInputs, Issue, IssueFilter, PipelineFilter, Predicate, Topic, Truth};
 use crate::pipeline::plan::Text;
@@ -16,22 +16,24 @@ impl Condition {
         shorten(&self.explain(inputs, Truth::True), PART_LIMIT).into()
     }
 
-    /// Why its truth is not the one that was wanted.
+    /// Why its truth differs from the wanted one.
     fn explain(&self, inputs: &GuardInputs, wanted: Truth) -> String {
         match self {
             Condition::Not(part) => part.explain(inputs, !wanted),
-            // One part is enough to spoil an "all" that is to hold, and an "any" that is not to.
-            Condition::All(parts) if wanted == Truth::True => spoiler(parts, inputs, wanted, "an empty `all` holds"),
-            Condition::Any(parts) if wanted == Truth::False => spoiler(parts, inputs, wanted, "an empty `any` does not hold"),
-            Condition::All(parts) => everyone(parts, inputs, wanted, "an empty `all` holds"),
-            Condition::Any(parts) => everyone(parts, inputs, wanted, "an empty `any` does not hold"),
+            // One part is enough to break an `all` that is to hold, and an `any` that is not to.
+            Condition::All(parts) if wanted == Truth::True => explain_breaking(parts, inputs, wanted, "an empty `all` holds"),
+            Condition::Any(parts) if wanted == Truth::False => {
+                explain_breaking(parts, inputs, wanted, "an empty `any` does not hold")
+            }
+            Condition::All(parts) => explain_all(parts, inputs, wanted, "an empty `all` holds"),
+            Condition::Any(parts) => explain_all(parts, inputs, wanted, "an empty `any` does not hold"),
             Condition::Predicate(predicate) => predicate.fact(inputs),
         }
     }
 }
 
 impl Predicate {
-    /// What is the case, whether it was wanted or not.
+    /// The fact, whether it was wanted or not.
     fn fact(&self, inputs: &GuardInputs) -> String {
         let facts = match self.topic(inputs) {
             Ok(topic) => Facts { inputs, topic },
@@ -60,7 +62,7 @@ impl Predicate {
         }
     }
 
-    /// What it is about, or the variable that has no value.
+    /// Its subject, or the variable that has no value.
     fn topic(&self, inputs: &GuardInputs) -> Result<Topic, Box<str>> {
         let get = |text: &Text| match text {
             Text::Literal(text) => Ok(text.clone()),
@@ -96,8 +98,8 @@ impl Predicate {
     }
 }
 
-/// The first part that spoils it: one that is known to, or else one that is not known.
-fn spoiler(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &str) -> String {
+/// Explains the first part that breaks it: one that is known to, or else one that is unknown.
+fn explain_breaking(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &str) -> String {
     let with = |truth: Truth| parts.iter().find(|part| part.truth(inputs) == truth);
     match with(!wanted).or_else(|| with(Truth::Unknown)) {
         Some(part) => part.explain(inputs, wanted),
@@ -105,8 +107,8 @@ fn spoiler(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &str
     }
 }
 
-/// What one part alone could have brought about: what is not known, or else why none of them did.
-fn everyone(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &str) -> String {
+/// Explains a condition that any part alone could have decided: the first unknown part, or else all parts.
+fn explain_all(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &str) -> String {
     if let Some(part) = parts.iter().find(|part| part.truth(inputs) == Truth::Unknown) {
         return part.explain(inputs, wanted);
     }
@@ -121,7 +123,7 @@ fn everyone(parts: &[Condition], inputs: &GuardInputs, wanted: Truth, empty: &st
     words.join(", and ")
 }
 
-/// What is known of one topic.
+/// The known facts about one topic.
 struct Facts<'a> {
     inputs: &'a GuardInputs,
     topic: Topic,
@@ -242,7 +244,7 @@ impl std::fmt::Display for PipelineFilter {
 }
 
 impl IssueFilter {
-    /// What people call those that it stands for.
+    /// The noun for what it selects.
     pub fn noun(&self) -> &'static str {
         if self.from.is_some() { "issue" } else { "task" }
     }
@@ -276,7 +278,7 @@ impl std::fmt::Display for Cmd {
     }
 }
 
-/// A text in one line that is not too long.
+/// A text cut to one line of limited length.
 fn shorten(text: &str, limit: usize) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(limit + 1).collect();
     match line.char_indices().nth(limit) {

@@ -1,13 +1,13 @@
 //! A guard: a condition that must hold before a phase begins, or before it is over.
 //!
 //! ```text
-//!   Guard --wants(vars)--> Wants --looked at by somebody--> GuardInputs --evaluate--> Passed | Failed { part }
+//!   Guard --wants(vars)--> Wants --collected by the caller--> GuardInputs --evaluate--> Passed | Failed { part }
 //! ```
 //!
-//! Conditions are three-valued. What nobody could find out is unknown, and only what is true passes: the opposite of
-//! unknown is unknown. Invariants: what is true or false stays so when more becomes known, but for a lock that nothing is
-//! known of, which counts as free; an answer depends on nothing but what its condition wants; and nothing fails for good by
-//! what is unknown.
+//! Conditions are three-valued. What could not be determined is unknown, and only true passes; the negation of unknown
+//! is unknown. Invariants: a known truth stays when more becomes known, except for a lock of which nothing is known,
+//! which counts as free; a result depends on nothing but what its condition wants; and an unknown condition never fails
+//! for good.
 
 mod explain;
 mod residual;
@@ -28,7 +28,7 @@ use crate::pipeline::plan::{Context, Text};
 use crate::task::Status;
 use crate::time::{Lease, Span};
 
-/// How deep conditions can stand in each other.
+/// How deep conditions can be nested.
 pub const DEPTH_LIMIT: usize = 20;
 
 /// How many conditions one guard can have.
@@ -37,7 +37,7 @@ pub const CONDITION_LIMIT: usize = 200;
 /// How long a command of a guard may take, unless the runbook says otherwise.
 pub const COMMAND_TIMEOUT: Span = Span::from_secs(60);
 
-/// How long the answer of the world outside is good, unless the runbook says otherwise.
+/// How long results from outside of the store are fresh, unless the runbook says otherwise.
 pub const FRESH_FOR: Span = Span::from_secs(30);
 
 /// A condition with a name, and what follows if it does not hold.
@@ -46,10 +46,11 @@ pub const FRESH_FOR: Span = Span::from_secs(30);
 pub struct Guard {
     pub name: Name,
     pub condition: Condition,
-    /// What follows if it does not.
+    /// What follows if the condition does not hold.
     #[serde(default, skip_serializing_if = "GuardAction::is_block")]
     pub on_failure: GuardAction,
-    /// How long an answer of the world outside is good: files, branches and commands tell nobody when they change.
+    /// How long results from outside of the store are fresh: files, branches and commands send no event when they
+    /// change.
     pub fresh_for: Span,
     /// How long one of its commands may take.
     pub timeout: Span,
@@ -58,12 +59,12 @@ pub struct Guard {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Condition {
-    /// All of them hold. That is true of none.
+    /// All of them hold; true if there are none.
     All(Vec<Condition>),
-    /// One of them holds. That is not true of none.
+    /// At least one of them holds; false if there are none.
     Any(Vec<Condition>),
     Not(Box<Condition>),
-    /// One question. It is stored without a word for this variant.
+    /// A single predicate, stored without a word for this variant.
     #[serde(untagged)]
     Predicate(Predicate),
 }
@@ -72,47 +73,46 @@ pub enum Condition {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Predicate {
-    /// Nobody holds the lock. One that is not there is free.
+    /// The lock has no holder. A lock without a row is free.
     LockFree { lock: Text },
     LockHeld {
         lock: Text,
-        /// Who, if it must be a certain one.
+        /// The holder, if it must be a certain one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Text>,
     },
-    /// So many slots of a semaphore are free.
+    /// At least this many slots of a semaphore are free.
     SemaphoreAvailable { semaphore: Text, slots: u32 },
-    /// All these issues are completed. None at all is as good.
+    /// All selected issues are completed; true if there are none.
     IssuesComplete { filter: IssueFilter },
-    /// None of these issues is blocked.
+    /// None of the selected issues is blocked.
     NoBlockedIssues { filter: IssueFilter },
-    /// There is a branch of this name.
+    /// The branch exists.
     BranchExists { branch: Text },
-    /// The checkout of a branch has no changes. One that is not checked out has none.
+    /// The checkout of a branch has no changes; true if it is not checked out.
     BranchClean { branch: Text },
-    /// All that is in a branch is in another: its commits, or changes that are equal to theirs.
+    /// A branch is contained in another: its commits, or changes that are equal to them.
     BranchMerged { branch: Text, into: Text },
     FileExists {
-        /// Where, seen from the project.
+        /// The path, relative to the project.
         path: Text,
     },
     /// A file has a line that a regular expression matches.
     FileContains {
-        /// Where, seen from the project.
+        /// The path, relative to the project.
         path: Text,
-        /// The regular expression.
         pattern: Box<str>,
     },
     PipelineInPhase {
-        /// Which pipeline, by its id.
+        /// The id of the pipeline.
         pipeline: Text,
         phase: Name,
     },
     PipelineComplete {
-        /// Which pipeline, by its id.
+        /// The id of the pipeline.
         pipeline: Text,
     },
-    /// One of these pipelines runs, other than the one that asks.
+    /// One of the selected pipelines runs, other than the one that asks.
     PipelineRunning { filter: PipelineFilter },
     /// A command exits with 0, or does not.
     Command { cmd: Cmd, expect_success: bool },
@@ -128,11 +128,11 @@ pub enum Cmd {
     Argv(Vec<Text>),
 }
 
-/// Which issues are meant: those that all of it is true of.
+/// Selects the issues that all criteria match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssueFilter {
-    /// Those of this section, by its name or id.
+    /// The name or id of a section.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,13 +141,13 @@ pub struct IssueFilter {
     pub status: Option<Status>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<Text>,
-    /// Those that this command prints, as a JSON list of objects with `id`, `status` and `labels`; the tasks of the project
-    /// without it.
+    /// The issues that this command prints, as a JSON list of objects with `id`, `status` and `labels`; without it, the
+    /// tasks of the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Cmd>,
 }
 
-/// Which pipelines are meant: those that all of it is true of.
+/// Selects the pipelines that all criteria match.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PipelineFilter {
@@ -164,28 +164,28 @@ pub struct PipelineFilter {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum GuardAction {
-    /// The pipeline waits until it does.
+    /// The pipeline waits until it holds.
     #[default]
     Block,
-    /// It goes on, and that is written down.
+    /// The pipeline continues, and an event records the failure.
     Warn,
-    /// It is looked at again after a while.
+    /// The guard is checked again after this delay.
     Retry { delay: Span },
-    /// The pipeline has failed for good. As long as nobody knows whether it holds, the pipeline waits.
+    /// The pipeline fails for good. While the result is unknown, it waits.
     Fail { message: Box<str> },
 }
 
-/// What is known of all that conditions ask about. What is missing is unknown. The keys are texts whose variables have been
-/// put in.
+/// The values of everything that conditions ask about. A missing value is unknown. The keys are texts with their
+/// variables substituted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GuardInputs {
     /// The variables of the pipeline.
     pub vars: Context,
-    /// Who holds which lock; `None` if nobody does.
+    /// The holders of locks; `None` if a lock is free.
     pub locks: BTreeMap<Box<str>, Option<HolderId>>,
     /// How many slots are free.
     pub semaphores: BTreeMap<Box<str>, u32>,
-    /// The issues that were asked for.
+    /// The issues that each filter selects.
     pub issues: BTreeMap<IssueFilter, Vec<Issue>>,
     /// Branches, by name.
     pub branches: BTreeMap<Box<str>, BranchInfo>,
@@ -197,11 +197,12 @@ pub struct GuardInputs {
     pub pipelines: BTreeMap<Box<str>, PipelineInfo>,
     /// The ids of the pipelines that run, other than the one that asks.
     pub running: BTreeMap<PipelineFilter, Vec<Box<str>>>,
-    /// What commands came to, by the command with its variables put in.
+    /// The results of commands, by the command with its variables substituted.
     pub command_results: BTreeMap<Cmd, CommandResult>,
-    /// Until when all answers from outside of the store are fresh.
+    /// All results from outside of the store are fresh until then.
     pub fresh_until: Option<Lease>,
-    /// Why something could not be found out, or how a command failed: words that go on after its name, as in "took too long".
+    /// Why a value is unknown, or how a command failed: a phrase that follows the name of the topic, such as "took too
+    /// long".
     pub unknown: BTreeMap<Topic, Box<str>>,
 }
 
@@ -227,23 +228,23 @@ pub struct Issue {
     pub status: Status,
 }
 
-/// What is known of a branch.
+/// The known state of a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchInfo {
     pub exists: bool,
-    /// Whether its checkout has no changes; `None` if that could not be found out.
+    /// Whether its checkout has no changes; `None` if that is unknown.
     pub clean: Option<bool>,
 }
 
-/// What is known of a file.
+/// The known state of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileInfo {
     pub exists: bool,
-    /// Which of the regular expressions that were asked about match; those that could not be looked at are missing.
+    /// Whether each of the requested regular expressions matches; those that could not be checked are missing.
     pub matches: BTreeMap<Box<str>, bool>,
 }
 
-/// What is known of a pipeline.
+/// The known state of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineInfo {
     pub phase: Option<Name>,
@@ -257,19 +258,19 @@ pub enum CommandResult {
     Success,
     /// It exited with something else, or by a signal.
     Failure,
-    /// It took too long, or could not be started: nobody knows.
+    /// It timed out or could not be started.
     Unknown,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardResult {
     Passed,
-    /// It does not hold, as far as is known.
+    /// It is not known to hold.
     Failed {
         guard: Name,
-        /// What follows: what the guard says, but to fail takes more than a doubt.
+        /// The action of the guard, except that an unknown condition does not fail for good.
         action: GuardAction,
-        /// The part of its condition that it fails at, in words.
+        /// The part of its condition that does not hold, in words.
         part: Box<str>,
     },
 }
@@ -279,7 +280,7 @@ impl Guard {
     pub fn evaluate(&self, inputs: &GuardInputs) -> GuardResult {
         let action = match (self.condition.truth(inputs), &self.on_failure) {
             (Truth::True, _) => return GuardResult::Passed,
-            // Nobody knows that it does not hold, and what has failed for good is never tried again.
+            // The condition may still hold, and a pipeline that has failed for good is never retried.
             (Truth::Unknown, GuardAction::Fail { .. }) => GuardAction::Block,
             (Truth::Unknown | Truth::False, action) => action.clone(),
         };

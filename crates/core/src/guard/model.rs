@@ -1,14 +1,14 @@
-//! Random conditions over a world of which little is known, against a naive model: what is unknown is tried out.
+//! Random conditions over a partly known world, against a naive model that tries out what is unknown.
 //!
-//! The model knows two values only. It fills in every way to know what is missing, and a condition is true if it is true in all
-//! of these worlds. That is stronger than three-valued logic where one fact stands in a condition twice ("a or not a" is
-//! unknown), so each fact stands there once when the two are compared.
+//! The model is two-valued. It completes the world in every possible way, and a condition is true if it is true in all
+//! completions. That is stronger than three-valued logic where a condition has one fact twice ("a or not a" is
+//! unknown), so each fact occurs once when the two are compared.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What one fact is: known to be true, known to be false, or missing.
+/// The facts that are known, true or false. The others are missing.
 type World = BTreeMap<u8, bool>;
 
 /// A condition over numbered facts.
@@ -35,20 +35,20 @@ fn world() -> impl Strategy<Value = World> {
     prop::collection::btree_map(0u8..13, any::<bool>(), 0..13)
 }
 
-/// Numbers the facts anew, each with its own number, up to thirteen of them.
-fn apart(tree: Tree, next: &mut u8) -> Tree {
+/// Renumbers the facts, so that each occurs once, up to thirteen of them.
+fn with_distinct_facts(tree: Tree, next: &mut u8) -> Tree {
     match tree {
         Tree::Fact(_) => {
             *next += 1;
             if *next > 13 { Tree::All(vec![]) } else { Tree::Fact(*next - 1) }
         }
-        Tree::All(parts) => Tree::All(parts.into_iter().map(|part| apart(part, next)).collect()),
-        Tree::Any(parts) => Tree::Any(parts.into_iter().map(|part| apart(part, next)).collect()),
-        Tree::Not(part) => Tree::Not(Box::new(apart(*part, next))),
+        Tree::All(parts) => Tree::All(parts.into_iter().map(|part| with_distinct_facts(part, next)).collect()),
+        Tree::Any(parts) => Tree::Any(parts.into_iter().map(|part| with_distinct_facts(part, next)).collect()),
+        Tree::Not(part) => Tree::Not(Box::new(with_distinct_facts(*part, next))),
     }
 }
 
-/// A fact as a condition: of each sort, so that all of them are mixed.
+/// A tree as a condition, with one sort of predicate for each fact, so that all sorts are mixed.
 fn condition(tree: &Tree) -> Condition {
     let text = |n: u8| Text::Literal(n.to_string().into());
     match tree {
@@ -81,7 +81,7 @@ fn filter(n: u8) -> IssueFilter {
     IssueFilter { ids: vec![Text::Literal(n.to_string().into())], ..IssueFilter::default() }
 }
 
-/// The same world as inputs.
+/// The known facts as inputs.
 fn inputs(world: &World) -> GuardInputs {
     let mut inputs = GuardInputs::default();
     let holder = |yes: bool| yes.then(|| HolderId::new("h").unwrap());
@@ -113,28 +113,28 @@ fn inputs(world: &World) -> GuardInputs {
     inputs
 }
 
-fn plainly(tree: &Tree, world: &World) -> bool {
+fn holds_in(tree: &Tree, world: &World) -> bool {
     match tree {
         Tree::Fact(n) => world[n],
-        Tree::All(parts) => parts.iter().all(|part| plainly(part, world)),
-        Tree::Any(parts) => parts.iter().any(|part| plainly(part, world)),
-        Tree::Not(part) => !plainly(part, world),
+        Tree::All(parts) => parts.iter().all(|part| holds_in(part, world)),
+        Tree::Any(parts) => parts.iter().any(|part| holds_in(part, world)),
+        Tree::Not(part) => !holds_in(part, world),
     }
 }
 
-/// Every world in which nothing is missing and all that is known is so.
+/// Every world that has all facts and agrees with the known ones.
 fn completions(world: &World) -> impl Iterator<Item = World> {
     let missing: Vec<u8> = (0..13).filter(|n| !world.contains_key(n)).collect();
     (0u32..1 << missing.len()).map(move |bits| {
-        let mut whole = world.clone();
-        whole.extend(missing.iter().enumerate().map(|(at, n)| (*n, bits >> at & 1 == 1)));
-        whole
+        let mut complete = world.clone();
+        complete.extend(missing.iter().enumerate().map(|(at, n)| (*n, bits >> at & 1 == 1)));
+        complete
     })
 }
 
 /// The naive answer.
 fn tried_out(tree: &Tree, world: &World) -> Truth {
-    let answers: Vec<bool> = completions(world).map(|whole| plainly(tree, &whole)).collect();
+    let answers: Vec<bool> = completions(world).map(|complete| holds_in(tree, &complete)).collect();
     match (answers.contains(&true), answers.contains(&false)) {
         (true, true) => Truth::Unknown,
         (yes, _) => Truth::from(Some(yes)),
@@ -143,14 +143,14 @@ fn tried_out(tree: &Tree, world: &World) -> Truth {
 
 proptest! {
     #[test]
-    fn three_values_say_what_trying_everything_out_says(tree in tree(), world in world()) {
-        let tree = apart(tree, &mut 0);
+    fn three_valued_truth_agrees_with_trying_all_completions(tree in tree(), world in world()) {
+        let tree = with_distinct_facts(tree, &mut 0);
         prop_assert_eq!(condition(&tree).truth(&inputs(&world)), tried_out(&tree, &world));
     }
 
     #[test]
-    fn what_is_known_stays_when_more_becomes_known(tree in tree(), world in world(), more in world()) {
-        // Here facts may stand in it twice, and then only one direction holds: what is said to be known is so.
+    fn known_truth_stays_when_more_becomes_known(tree in tree(), world in world(), more in world()) {
+        // Here a fact may occur twice, and then only one direction holds: a truth that is reported as known is right.
         let condition = condition(&tree);
         let before = condition.truth(&inputs(&world));
         let mut after = more;
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_depends_on_nothing_but_what_is_wanted(tree in tree(), world in world()) {
+    fn result_depends_only_on_what_the_guard_wants(tree in tree(), world in world()) {
         let guard = Guard {
             name: Name::new("g").unwrap(),
             condition: condition(&tree),
@@ -186,13 +186,13 @@ proptest! {
     }
 
     #[test]
-    fn a_guard_that_does_not_pass_says_why(tree in tree(), world in world()) {
+    fn a_failed_condition_is_explained(tree in tree(), world in world()) {
         let condition = condition(&tree);
         let inputs = inputs(&world);
         let part = condition.part(&inputs);
         prop_assert!(!part.is_empty());
         match condition.truth(&inputs) {
-            // Nothing unknown is to blame where something is known to be wrong.
+            // A condition that is known to be false is not explained with something unknown.
             Truth::False => prop_assert!(!part.contains("not known"), "{}", part),
             Truth::Unknown => prop_assert!(part.starts_with("not known"), "{}", part),
             Truth::True => {}

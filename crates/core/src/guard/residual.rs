@@ -1,4 +1,5 @@
-//! What is left of a guard when all that the store cannot answer is known: it is small, and can be evaluated inside a transaction.
+//! The residual of a guard when everything outside of the store is known: it is small, and can be evaluated inside a
+//! transaction.
 
 use super::{Condition, Guard, GuardInputs, Predicate, Truth};
 use crate::pipeline::plan::Text;
@@ -7,8 +8,8 @@ const TRUE: Condition = Condition::All(Vec::new());
 const FALSE: Condition = Condition::Any(Vec::new());
 
 impl Guard {
-    /// The guard with every answer from outside of the store replaced by its truth; `None` if nothing is left to be asked. It
-    /// holds if the guard does, as long as the world outside stays as it was found.
+    /// The guard with every answer from outside of the store replaced by its truth; `None` if nothing is left to ask.
+    /// It holds if the guard does, as long as the world outside does not change.
     pub fn residual(&self, inputs: &GuardInputs) -> Option<Guard> {
         let condition = self.condition.residual(inputs, true);
         (condition != TRUE).then(|| Guard { condition, ..self.clone() })
@@ -16,7 +17,7 @@ impl Guard {
 }
 
 impl Condition {
-    /// `is_wanted` is whether it helps if this part is true: what is not known never helps.
+    /// `is_wanted` is whether it helps if this part is true: an unknown part never helps.
     fn residual(&self, inputs: &GuardInputs, is_wanted: bool) -> Condition {
         match self {
             Condition::All(parts) => {
@@ -49,7 +50,7 @@ impl Condition {
         }
     }
 
-    /// Whether it could ever be true, whatever is the case, for one whose semaphores have these capacities.
+    /// Whether it could ever be true in any state of the store, given these capacities of semaphores.
     pub fn is_possible(&self, capacity: &dyn Fn(&str) -> Option<u32>) -> bool {
         self.possible(capacity).0
     }
@@ -91,7 +92,7 @@ impl Condition {
 }
 
 impl Predicate {
-    /// Whether the store has the answer in a few rows, so that the transaction that decides can load it.
+    /// Whether the answer is in a few rows of the store, so that the transaction that decides can load it.
     fn is_internal(&self) -> bool {
         match self {
             Predicate::LockFree { .. }
@@ -112,7 +113,7 @@ impl Predicate {
     }
 }
 
-/// One part stands for itself.
+/// A single part needs no list around it.
 fn one_or(mut parts: Vec<Condition>, of: fn(Vec<Condition>) -> Condition) -> Condition {
     if parts.len() == 1 { parts.remove(0) } else { of(parts) }
 }
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_store_can_answer_is_left() {
+    fn residual_asks_only_the_store() {
         let mut inputs = GuardInputs::default();
         inputs.files.insert("there".into(), FileInfo { exists: true, ..FileInfo::default() });
         inputs.files.insert("gone".into(), FileInfo::default());
@@ -153,7 +154,7 @@ mod tests {
             (Condition::Any(vec![file("there"), free("l")]), None),
             (Condition::All(vec![file("gone"), free("l")]), Some(FALSE)),
             (Condition::All(vec![not(file("gone")), not(free("l"))]), Some(not(free("l")))),
-            // What is not known helps nobody, on neither side of a `not`.
+            // An unknown part never helps, on neither side of a `not`.
             (Condition::Any(vec![file("unknown"), free("l")]), Some(free("l"))),
             (Condition::Any(vec![not(file("unknown")), free("l")]), Some(free("l"))),
         ];
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_true_is_found() {
+    fn impossible_conditions_are_detected() {
         let held = Condition::Predicate(Predicate::LockHeld { lock: Text::Literal("l".into()), by: None });
         let slots = |slots| Condition::Predicate(Predicate::SemaphoreAvailable { semaphore: Text::Literal("s".into()), slots });
         let never =

@@ -1,4 +1,4 @@
-//! What the rows of locks and semaphores tell.
+//! Guard inputs from the rows of locks and semaphores.
 
 use super::{GuardInputs, Topic, Wants};
 use crate::resource::coordination::Coordination;
@@ -8,8 +8,8 @@ use crate::step::Now;
 use crate::time::Lease;
 
 impl Wants {
-    /// The next instant at which time alone could change an answer: something that is wanted is not held any longer. No event
-    /// tells of that before somebody takes it.
+    /// The next instant at which time alone could change an answer: a wanted resource becomes free. No event reports
+    /// that before the next holder takes it.
     pub fn next_deadline(&self, rows: &Coordination, now: &Now) -> Option<Lease> {
         let locks = self.locks.iter().filter_map(|name| rows.locks.get(&**name)).filter_map(|lock| match &lock.state {
             State::Free => None,
@@ -22,7 +22,7 @@ impl Wants {
 }
 
 impl GuardInputs {
-    /// Takes over what others have found out.
+    /// Adds the inputs of others.
     pub fn extend(&mut self, other: GuardInputs) {
         self.locks.extend(other.locks);
         self.semaphores.extend(other.semaphores);
@@ -41,8 +41,8 @@ impl GuardInputs {
         self.fresh_until = [self.fresh_until, other.fresh_until].into_iter().flatten().min();
     }
 
-    /// Takes over what is wanted of locks and semaphores. What is held by one who is dead, or whose time is over, is free: whoever
-    /// asks for it gets it. A lock that has no row is free, a semaphore that has none is not known.
+    /// Adds the wanted locks and semaphores. A grant whose holder is dead or whose time is over counts as free: the
+    /// next to ask gets the resource. A lock without a row is free, a semaphore without one is unknown.
     pub fn add_held(&mut self, wants: &Wants, rows: &Coordination, now: &Now) {
         for name in &wants.locks {
             let grant = rows.locks.get(&**name).and_then(|lock| match &lock.state {

@@ -1,4 +1,4 @@
-//! Every condition, with every sort of answer: its truth, and the words for it.
+//! Every condition with every sort of result: its truth, and its explanation.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn holder(name: &str) -> Option<HolderId> {
     Some(HolderId::new(name).unwrap())
 }
 
-/// A world in which a bit of everything is known, and the things called "dark" are not.
+/// A world in which a bit of everything is known, except whatever is called "dark".
 fn inputs() -> GuardInputs {
     let mut inputs = GuardInputs::default();
     inputs.vars.insert("branch".into(), json!("topic"));
@@ -124,7 +124,7 @@ fn command(line: &str, expect_success: bool) -> Condition {
 }
 
 #[test]
-fn every_condition_with_every_sort_of_answer() {
+fn every_condition_with_every_sort_of_result() {
     use Truth::{False, True, Unknown};
     let inputs = inputs();
     let argv = |args: Vec<Text>| Condition::Predicate(Predicate::Command { cmd: Cmd::Argv(args), expect_success: true });
@@ -197,12 +197,12 @@ fn every_condition_with_every_sort_of_answer() {
         assert_eq!(condition.truth(&inputs), truth, "{condition:?}");
         assert_eq!(not(condition.clone()).truth(&inputs), !truth, "not {condition:?}");
         assert_eq!(&*condition.part(&inputs), words, "{condition:?}");
-        assert_eq!(not(condition).part(&inputs), words.into(), "the fact is the same when its opposite was wanted");
+        assert_eq!(not(condition).part(&inputs), words.into(), "the fact is the same for the negation");
     }
 }
 
 #[test]
-fn what_is_empty_names_nothing() {
+fn an_empty_variable_is_unknown() {
     let mut inputs = inputs();
     inputs.vars.insert("none".into(), "".into());
     let none = || var("none");
@@ -216,7 +216,7 @@ fn what_is_empty_names_nothing() {
         Condition::Predicate(Predicate::FileExists { path: none() }),
         Condition::Predicate(Predicate::PipelineComplete { pipeline: none() }),
     ];
-    // Whatever may have been found for it.
+    // Even if there are inputs for the empty name.
     inputs.files.insert("".into(), FileInfo { exists: true, ..FileInfo::default() });
     inputs.locks.insert("".into(), None);
     for condition in all {
@@ -228,7 +228,7 @@ fn what_is_empty_names_nothing() {
 }
 
 #[test]
-fn only_what_is_true_passes() {
+fn only_a_true_condition_passes() {
     let inputs = inputs();
     assert_eq!(guard(exists("topic")).evaluate(&inputs), GuardResult::Passed);
     for condition in [exists("gone"), exists("dark"), not(exists("dark"))] {
@@ -241,7 +241,7 @@ fn only_what_is_true_passes() {
 }
 
 #[test]
-fn what_nobody_knows_fails_nothing_for_good() {
+fn an_unknown_condition_never_fails_for_good() {
     let inputs = inputs();
     let fail = GuardAction::Fail { message: "no".into() };
     let action =
@@ -260,7 +260,7 @@ fn what_nobody_knows_fails_nothing_for_good() {
     ] {
         assert_eq!(action(unknown, &fail), Some((GuardAction::Block, true)));
     }
-    // One part that is known to be wrong is enough.
+    // One part that is known to be false is enough.
     assert_eq!(action(Condition::All(vec![exists("dark"), exists("gone")]), &fail), Some((fail.clone(), false)));
     for other in [GuardAction::Block, GuardAction::Warn, GuardAction::Retry { delay: Span::from_secs(5) }] {
         assert_eq!(action(exists("dark"), &other), Some((other, true)));
@@ -268,14 +268,14 @@ fn what_nobody_knows_fails_nothing_for_good() {
 }
 
 #[test]
-fn the_part_is_the_smallest_that_explains_it() {
+fn the_explanation_is_the_smallest_part() {
     let inputs = inputs();
     let part = |condition: Condition| condition.part(&inputs);
-    // Of an "all": the first that is false, before one that is not known.
+    // Of an `all`: the first part that is false, before one that is unknown.
     let all = Condition::All(vec![exists("topic"), exists("dark"), lock_free("deploy"), exists("gone")]);
     assert_eq!(&*part(all), "lock deploy is held by run:r-1");
     assert_eq!(&*part(Condition::All(vec![exists("topic"), exists("dark")])), "not known: branch dark");
-    // Of an "any": what is not known, which alone could turn it; else all of them.
+    // Of an `any`: an unknown part, which alone could change the result; else all parts.
     assert_eq!(&*part(Condition::Any(vec![exists("gone"), exists("dark")])), "not known: branch dark");
     let none = Condition::Any(vec![exists("gone"), lock_free("deploy")]);
     assert_eq!(&*part(none), "branch gone is not there, and lock deploy is held by run:r-1");
@@ -286,7 +286,7 @@ fn the_part_is_the_smallest_that_explains_it() {
 }
 
 #[test]
-fn an_explanation_has_one_line_and_an_end() {
+fn an_explanation_is_one_line_of_limited_length() {
     let many = Condition::Any((0..100).map(|n| file(&format!("{n}"))).collect());
     let mut inputs = GuardInputs::default();
     inputs.files.extend((0..100).map(|n| (n.to_string().into(), FileInfo::default())));
@@ -297,7 +297,7 @@ fn an_explanation_has_one_line_and_an_end() {
 }
 
 #[test]
-fn a_guard_wants_what_its_variables_stand_for() {
+fn wants_have_their_variables_substituted() {
     let inputs = inputs();
     let guard = guard(Condition::All(vec![
         lock_free("a"),
@@ -337,7 +337,7 @@ fn a_guard_wants_what_its_variables_stand_for() {
 }
 
 #[test]
-fn what_the_store_has_is_internal_and_issues_of_ours_are_not_outside() {
+fn wants_know_whether_they_are_internal_or_outside() {
     let asks = |condition: Condition| {
         let wants = guard(condition).wants(&Context::new());
         (wants.is_internal(), wants.asks_outside())
@@ -354,27 +354,27 @@ fn what_the_store_has_is_internal_and_issues_of_ours_are_not_outside() {
 }
 
 #[test]
-fn a_guard_is_told_of_the_events_that_could_change_it() {
-    let told = |condition: Condition| -> Vec<String> {
+fn sources_are_the_events_that_could_change_a_guard() {
+    let sources_of = |condition: Condition| -> Vec<String> {
         let sources = guard(condition).sources(&inputs().vars);
         sources.iter().map(|source| format!("{} {}", source.component, source.id.as_deref().unwrap_or("*"))).collect()
     };
     let all = Condition::All(vec![not(lock_free("deploy")), slots("builds", 1), done("p-1"), command("true", true), file("f")]);
-    assert_eq!(told(all), ["lock deploy", "semaphore builds", "pipeline p-1"]);
-    assert_eq!(told(complete("l")), ["task *", "import *"]);
+    assert_eq!(sources_of(all), ["lock deploy", "semaphore builds", "pipeline p-1"]);
+    assert_eq!(sources_of(complete("l")), ["task *", "import *"]);
     let filter = IssueFilter { section: Some(text("backend")), ..IssueFilter::default() };
     assert_eq!(
-        told(Condition::Predicate(Predicate::IssuesComplete { filter: filter.clone() })),
+        sources_of(Condition::Predicate(Predicate::IssuesComplete { filter: filter.clone() })),
         ["task *", "import *", "section *"]
     );
     let foreign = IssueFilter { from: Some(run("tracker")), ..filter };
-    assert_eq!(told(Condition::Predicate(Predicate::IssuesComplete { filter: foreign })), [""; 0]);
-    assert_eq!(told(Condition::Predicate(Predicate::LockFree { lock: var("branch") })), ["lock topic"]);
+    assert_eq!(sources_of(Condition::Predicate(Predicate::IssuesComplete { filter: foreign })), [""; 0]);
+    assert_eq!(sources_of(Condition::Predicate(Predicate::LockFree { lock: var("branch") })), ["lock topic"]);
 }
 
 #[test]
-fn who_waits_for_certain_tasks_to_be_completed_listens_to_them_alone() {
-    let told = |condition: Condition| -> Vec<String> {
+fn a_guard_for_the_end_of_named_tasks_listens_only_to_them() {
+    let sources_of = |condition: Condition| -> Vec<String> {
         let sources = guard(condition).sources(&inputs().vars);
         sources.iter().map(|source| format!("{} {}", source.component, source.id.as_deref().unwrap_or("*"))).collect()
     };
@@ -382,12 +382,12 @@ fn who_waits_for_certain_tasks_to_be_completed_listens_to_them_alone() {
     let both = || named(vec![text("t-2"), var("branch")]);
     let complete = |filter: IssueFilter| Condition::Predicate(Predicate::IssuesComplete { filter });
     let blocked = |filter: IssueFilter| Condition::Predicate(Predicate::NoBlockedIssues { filter });
-    assert_eq!(told(complete(both())), ["task t-2", "task topic", "import *"]);
+    assert_eq!(sources_of(complete(both())), ["task t-2", "task topic", "import *"]);
     let more = Condition::Any(vec![complete(both()), not(complete(named(vec![text("t-1"), text("t-2")])))]);
-    assert_eq!(told(more), ["task t-1", "task t-2", "task topic", "import *"]);
+    assert_eq!(sources_of(more), ["task t-1", "task t-2", "task topic", "import *"]);
     let of_section = IssueFilter { section: Some(text("backend")), label: Some(text("l")), ..both() };
-    assert_eq!(told(complete(of_section)), ["task t-2", "task topic", "import *", "section *"]);
-    // Whether a task is blocked is decided by what happens to others.
+    assert_eq!(sources_of(complete(of_section)), ["task t-2", "task topic", "import *", "section *"]);
+    // Events of other tasks decide whether a task is blocked.
     let wide = [
         blocked(both()),
         Condition::All(vec![complete(both()), blocked(both())]),
@@ -396,22 +396,22 @@ fn who_waits_for_certain_tasks_to_be_completed_listens_to_them_alone() {
         complete(named((0..=100).map(|n| text(&format!("t-{n}"))).collect())),
     ];
     for condition in wide {
-        assert_eq!(told(condition.clone()), ["task *", "import *"], "{condition:?}");
+        assert_eq!(sources_of(condition.clone()), ["task *", "import *"], "{condition:?}");
     }
-    assert_eq!(told(complete(named(vec![var("nobody")]))), [""; 0]);
+    assert_eq!(sources_of(complete(named(vec![var("nobody")]))), [""; 0]);
 }
 
 #[test]
-fn what_several_guards_want_is_added_up() {
+fn wants_of_several_guards_are_merged() {
     let vars = Context::new();
     let mut wants = guard(Condition::All(vec![contains("f", "1"), lock_free("a")])).wants(&vars);
     wants.extend(guard(Condition::All(vec![contains("f", "2"), slots("s", 1)])).wants(&vars));
-    let whole = Condition::All(vec![contains("f", "1"), lock_free("a"), contains("f", "2"), slots("s", 1)]);
-    assert_eq!(wants, guard(whole).wants(&vars));
+    let both = Condition::All(vec![contains("f", "1"), lock_free("a"), contains("f", "2"), slots("s", 1)]);
+    assert_eq!(wants, guard(both).wants(&vars));
 }
 
 #[test]
-fn the_stored_form_stays() {
+fn the_stored_form_is_frozen() {
     let condition = Condition::All(vec![
         Condition::Predicate(Predicate::LockHeld { lock: text("deploy"), by: Some(var("who")) }),
         not(Condition::Predicate(Predicate::Command {
@@ -427,7 +427,7 @@ fn the_stored_form_stays() {
 }
 
 #[test]
-fn what_is_held_by_one_whose_time_is_over_is_free() {
+fn grants_that_are_over_count_as_free() {
     use crate::Grant;
     use crate::resource::coordination::Coordination;
     use crate::resource::grant::GrantRequest;
@@ -459,12 +459,12 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
         self::slots("nowhere", 1),
     ]);
     let wants = guard(all).wants(&Context::new());
-    let look = |ms: i64| {
+    let inputs_at = |ms: i64| {
         let mut inputs = GuardInputs::default();
         inputs.add_held(&wants, &rows, &Now { lease: Lease(ms), ..Now::default() });
         inputs
     };
-    let (early, late) = (look(99), look(100));
+    let (early, late) = (inputs_at(99), inputs_at(100));
     assert_eq!(
         early.locks,
         BTreeMap::from([("for-ever".into(), holder("h")), ("a-while".into(), holder("h")), ("never".into(), None)])
@@ -473,8 +473,8 @@ fn what_is_held_by_one_whose_time_is_over_is_free() {
     assert_eq!((early.semaphores["slots"], late.semaphores["slots"]), (1, 4));
     let next = |wants: &Wants, ms, patience| wants.next_deadline(&rows, &Now { lease: Lease(ms), patience, ..Now::default() });
     assert_eq!(next(&wants, 99, Span::ZERO), Some(Lease(100)));
-    assert_eq!(next(&wants, 100, Span::ZERO), None, "what is over is over");
-    assert_eq!(next(&wants, 100, Span::from_ms(5)), Some(Lease(105)), "it is not, for one who is patient");
+    assert_eq!(next(&wants, 100, Span::ZERO), None, "the grant is over");
+    assert_eq!(next(&wants, 100, Span::from_ms(5)), Some(Lease(105)), "the grant is not over after a stall");
     assert_eq!(next(&guard(lock_free("for-ever")).wants(&Context::new()), 0, Span::ZERO), None);
     assert_eq!(&*self::slots("nowhere", 1).part(&late), "not known: semaphore nowhere is not there");
 }

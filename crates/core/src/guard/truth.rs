@@ -71,7 +71,7 @@ impl Predicate {
                 Some(inputs.found(filter)?.iter().all(|issue| issue.status != Status::Blocked))
             }
             Predicate::BranchExists { branch } => Some(inputs.branches.get(&get(branch)?)?.exists),
-            // A branch that is not there has no checkout, with changes or without.
+            // A branch that does not exist has no checkout, clean or not.
             Predicate::BranchClean { branch } => inputs.branches.get(&get(branch)?).filter(|info| info.exists)?.clean,
             Predicate::BranchMerged { branch, into } => inputs.merged.get(&(get(branch)?, get(into)?)).copied(),
             Predicate::FileExists { path } => Some(inputs.files.get(&get(path)?)?.exists),
@@ -95,8 +95,8 @@ impl Predicate {
 }
 
 impl GuardInputs {
-    /// The one place where what is missing is good: a lock has no row before somebody wants it. That is not the same as one that
-    /// could not be looked at.
+    /// The only place where a missing value counts as true: a lock has no row before its first request. A lock that
+    /// could not be checked is unknown.
     fn is_free(&self, lock: Box<str>) -> Option<bool> {
         match self.locks.get(&lock) {
             Some(holder) => Some(holder.is_none()),
@@ -104,14 +104,15 @@ impl GuardInputs {
         }
     }
 
-    /// The issues that a filter stands for.
+    /// The issues that a filter selects.
     pub(super) fn found(&self, filter: &IssueFilter) -> Option<&[Issue]> {
         self.issues.get(&filter.with(&self.vars)?).map(Vec::as_slice)
     }
 }
 
 impl Cmd {
-    /// The command with its variables put in; `None` if one has no value. A line for the shell finds them in its environment.
+    /// The command with its variables substituted; `None` if one has no value. A line for the shell finds them in its
+    /// environment.
     pub fn with(&self, vars: &Context) -> Option<Cmd> {
         match self {
             Cmd::Run(line) => Some(Cmd::Run(line.clone())),
@@ -124,7 +125,7 @@ impl Cmd {
 }
 
 impl IssueFilter {
-    /// The filter with its variables put in; `None` if one has no value.
+    /// The filter with its variables substituted; `None` if one has no value.
     pub fn with(&self, vars: &Context) -> Option<IssueFilter> {
         let maybe = |text: &Option<Text>| match text {
             Some(text) => put(text, vars).map(Some),
@@ -144,7 +145,7 @@ impl IssueFilter {
 }
 
 impl PipelineFilter {
-    /// The filter with its variables put in; `None` if one has no value.
+    /// The filter with its variables substituted; `None` if one has no value.
     pub fn with(&self, vars: &Context) -> Option<PipelineFilter> {
         let maybe = |text: &Option<Text>| match text {
             Some(text) => put(text, vars).map(Some),

@@ -1,4 +1,4 @@
-//! What has to be known for an answer, and what could change it.
+//! The inputs that a guard needs, and the events that could change its result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use super::{Cmd, Condition, Guard, IssueFilter, PipelineFilter, Predicate};
 use crate::event::Source;
 use crate::pipeline::plan::{Context, Text, env_name};
 
-/// How many tasks a guard listens to by their ids; who asks about more listens to all.
+/// How many tasks a guard listens to by their ids; a guard about more tasks listens to all.
 const NAMED_LIMIT: usize = 100;
 
-/// All that has to be looked at, with variables put in. What a variable without a value stands for is left out.
+/// The inputs that conditions need, with variables substituted. A text whose variable has no value is left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wants {
     /// Locks, by name.
@@ -17,7 +17,7 @@ pub struct Wants {
     /// Semaphores, by name.
     pub semaphores: BTreeSet<Box<str>>,
     pub issues: BTreeSet<IssueFilter>,
-    /// Those of them that are asked whether they are blocked.
+    /// The filters among `issues` of which the guard asks whether the issues are blocked.
     pub blocked: BTreeSet<IssueFilter>,
     /// Branches, by name.
     pub branches: BTreeSet<Box<str>>,
@@ -33,18 +33,18 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Whether the store has all of it in a few rows: locks, semaphores and pipelines.
+    /// Whether all of it is in a few rows of the store: locks, semaphores and pipelines.
     pub fn is_internal(&self) -> bool {
         self.issues.is_empty() && !self.asks_outside()
     }
 
-    /// Whether it asks about the world outside, which tells nobody when it changes.
+    /// Whether it asks about the world outside, which sends no event when it changes.
     pub fn asks_outside(&self) -> bool {
         let all = self.branches.is_empty() && self.merged.is_empty() && self.files.is_empty() && self.commands.is_empty();
         !all || self.issues.iter().any(|filter| filter.from.is_some())
     }
 
-    /// Adds what another one wants.
+    /// Adds the wants of another guard.
     pub fn extend(&mut self, other: Wants) {
         self.locks.extend(other.locks);
         self.semaphores.extend(other.semaphores);
@@ -60,8 +60,8 @@ impl Wants {
         self.commands.extend(other.commands);
     }
 
-    /// What could change an answer that depends on all this, when something happens to it; without an id, to any of its kind.
-    /// Nothing tells of the world outside.
+    /// The sources whose events could change an answer that depends on all this; one without an id stands for all of
+    /// its kind. The world outside sends no events.
     pub fn sources(&self) -> Vec<Source> {
         let about = |component: &str, id: Option<&str>| Source { component: component.into(), id: id.map(Into::into) };
         let mut all: Vec<Source> = self.locks.iter().map(|name| about("lock", Some(name))).collect();
@@ -77,7 +77,7 @@ impl Wants {
             Some(_) | None => all.push(about("task", None)),
         }
         if !ours.is_empty() {
-            // An import that is finished shows its tasks all at once.
+            // A finished import makes all its tasks visible at once.
             all.push(about("import", None));
         }
         if ours.iter().any(|filter| filter.section.is_some()) {
@@ -86,8 +86,9 @@ impl Wants {
         all
     }
 
-    /// The ids of the only tasks to which something can happen that changes what is asked about these issues. Whether one is
-    /// completed it tells itself; whether it is blocked others decide, and who has a certain status may be blocked.
+    /// The ids of the only tasks whose events can change the answer about these issues, if they are known. A task's own
+    /// events show that it is completed; but other tasks decide whether it is blocked, and a filter by status may ask
+    /// for that.
     fn named<'a>(&self, filter: &'a IssueFilter) -> Option<BTreeSet<&'a str>> {
         let is_certain = !filter.ids.is_empty() && filter.status.is_none() && !self.blocked.contains(filter);
         is_certain.then(|| filter.ids.iter().filter_map(Text::literal).collect())
@@ -102,7 +103,7 @@ impl Wants {
     }
 
     fn add(&mut self, predicate: &Predicate, vars: &Context) {
-        // An option with nothing in it adds nothing.
+        // A variable without a value adds nothing.
         let get = |text: &Text| text.name(vars);
         match predicate {
             Predicate::LockFree { lock } | Predicate::LockHeld { lock, .. } => self.locks.extend(get(lock)),
@@ -132,7 +133,7 @@ impl Wants {
 }
 
 impl Guard {
-    /// What has to be known for an answer with these variables.
+    /// The inputs that its condition needs, with these variables.
     pub fn wants(&self, vars: &Context) -> Wants {
         let mut wants = Wants::default();
         wants.collect(&self.condition, vars);
@@ -155,7 +156,7 @@ impl Guard {
         texts.into_iter().filter_map(var).collect()
     }
 
-    /// What could change the answer with these variables, when something happens to it. Nothing tells of the world outside.
+    /// The sources whose events could change the answer with these variables. The world outside sends no events.
     pub fn sources(&self, vars: &Context) -> Vec<Source> {
         self.wants(vars).sources()
     }

@@ -1,11 +1,12 @@
 //! Conflicts: one author at a time resolves a file.
 //!
-//! Authors who resolve the same file at the same time conflict with each other again when the first of them lands, so that the rounds grow
-//! with the square of their number. Therefore an entry that conflicts in a file waits while the author of another task resolves that file,
-//! and is built anew when that task has landed or left.
+//! Authors who resolve the same file at the same time conflict with each other again when the first of them lands, so
+//! that the rounds grow with the square of their number. Therefore an entry that conflicts in a file waits while the
+//! author of another task resolves that file, and is built again when that task has landed or left.
 //!
-//! Who resolves never waits for another author: whatever makes an entry wait ends its turn. So no two wait for each other. An author is
-//! waited for no longer than `AUTHOR_WAIT`; an entry that its author has queued again, as long as the queue needs for it.
+//! An author who resolves never waits for another author: an entry that has to wait loses its right to resolve. So no
+//! two wait for each other. An entry waits for an author no longer than `AUTHOR_WAIT`; for an entry that its author has
+//! queued again, as long as the queue needs.
 
 use super::*;
 
@@ -28,8 +29,8 @@ impl LandingQueue {
         self.entries.values().any(|entry| entry.spec.task.as_ref() == Some(task))
     }
 
-    /// Whether an entry that conflicts in these files waits for another author. A branch is not a task: its author is a person, who is told
-    /// at once.
+    /// Whether an entry that conflicts in these files waits for another author. The entry of a branch does not: its
+    /// author is a person, who is notified at once.
     pub(super) fn is_to_wait_for_author(&self, entry: &Entry, files: &[Box<str>], now: Lease) -> bool {
         let is_for_author = entry.spec.task.is_some() && !entry.spec.ask_on_conflict;
         let has_waited = matches!(entry.state, State::Waiting { obstacle: Obstacle::Author { .. } })
@@ -51,7 +52,7 @@ impl LandingQueue {
         Outcome::Stands(Box::new(entry.clone()))
     }
 
-    /// Notes whether the author of an entry resolves a conflict, after a step of the entry.
+    /// Records whether the author of an entry resolves a conflict, after a step of the entry.
     pub(super) fn follow_author(&mut self, entry: &Entry, now: &Now, buffer: &mut EffectBuffer) {
         let Some(task) = entry.spec.task.clone() else { return };
         match &entry.state {
@@ -63,7 +64,7 @@ impl LandingQueue {
                         waiting.again = Some(now.lease + AUTHOR_WAIT);
                     }
                 }
-                self.tell_target(TargetFact::Resolving(Resolving { task, files: files.clone() }), now, buffer);
+                self.record_target(TargetFact::Resolving(Resolving { task, files: files.clone() }), now, buffer);
             }
             State::Waiting { .. } | State::Asking { .. } | State::Over(_) => drop(self.author_left(task, now, buffer)),
             State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => {}
@@ -74,7 +75,7 @@ impl LandingQueue {
         if !self.target.resolving.iter().any(|resolving| resolving.task == task) {
             return Outcome::Unchanged;
         }
-        self.tell_target(TargetFact::Resolved { task }, now, buffer);
+        self.record_target(TargetFact::Resolved { task }, now, buffer);
         Outcome::Noted
     }
 }

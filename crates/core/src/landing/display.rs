@@ -1,4 +1,4 @@
-//! What is in the way of an entry, in words.
+//! Descriptions of obstacles and returns.
 
 use std::fmt;
 

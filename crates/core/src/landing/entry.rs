@@ -1,4 +1,4 @@
-//! One entry of a merge queue: a commit that is to land on a branch, and how far that has come.
+//! One entry of a merge queue: a commit that is to land on a branch, and its progress.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::time::{Lease, Wall};
 #[serde(transparent)]
 pub struct CommitId(Box<str>);
 
-/// Why a text is no full id of a commit.
+/// Why a text is not the full id of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is not the full id of a commit")]
 pub struct CommitIdError(Box<str>);
@@ -27,13 +27,12 @@ pub struct Entry {
     pub id: LandingId,
     /// The branch that the commit is to land on.
     pub target: Name,
-    /// What is to land, and under which terms.
     pub spec: EntrySpec,
     pub added: Wall,
     pub state: State,
     /// How often it was built in vain because the target had moved.
     pub rebuilds: u32,
-    /// How often something outside of the queue was in its way.
+    /// How often an obstacle outside of the queue stopped it.
     #[serde(default)]
     pub tries: u32,
     /// When a waiting entry is tried again. It is not part of the log.
@@ -41,11 +40,11 @@ pub struct Entry {
     pub again: Option<Lease>,
 }
 
-/// What is to land, and under which terms.
+/// The work that is to land, and its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EntrySpec {
-    /// The commit whose changes land. That of a task is not known before its worktree was looked at.
+    /// The commit whose changes land. For a task it is unknown until its worktree was collected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<CommitId>,
     /// The title of the commit that is made.
@@ -56,10 +55,10 @@ pub struct EntrySpec {
     /// The task whose work it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// What is higher lands first.
+    /// Entries with a higher priority land first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Whether it lands without a check. Only a person says so.
+    /// Whether it lands without a check. Only a person sets it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
     /// The machine that has the commit, or the worktree. Without a name it is for any machine.
@@ -93,7 +92,7 @@ pub struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum State {
-    /// It waits for its turn.
+    /// It waits until it is the first in the queue.
     Queued,
     /// Its commit was made, and is to be checked.
     Candidate {
@@ -108,7 +107,7 @@ pub enum State {
         /// The target's tip that it was made on.
         tip: CommitId,
         commit: CommitId,
-        /// Where the output of the check is.
+        /// The path of the output of the check.
         log: Box<str>,
     },
     /// The target may move to the commit.
@@ -119,7 +118,7 @@ pub enum State {
         /// Whether the check failed before it passed.
         flaky: bool,
     },
-    /// Something outside of the queue is in the way; later entries pass.
+    /// An obstacle outside of the queue stops it; later entries pass.
     Waiting { obstacle: Obstacle },
     /// It waits for a person.
     Asking { decision: DecisionId, because: Return },
@@ -127,7 +126,7 @@ pub enum State {
     Over(LandingEnd),
 }
 
-/// What is in the way of an entry, outside of the queue.
+/// An obstacle to an entry, outside of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Obstacle {
@@ -140,10 +139,10 @@ pub enum Obstacle {
     },
     /// Git, or something that it needs, has failed.
     Failure { error: Box<str> },
-    /// Children of the task are not over: what they do is part of its work.
+    /// Children of the task are not over: their changes are part of its work.
     Children { tasks: Vec<TaskId> },
-    /// The author of another task resolves a conflict in one of these files. Two that resolve at the same time would only conflict with
-    /// each other next.
+    /// The author of another task resolves a conflict in one of these files. Two authors that resolve at the same time
+    /// would only conflict with each other next.
     Author {
         /// The files in which the entry conflicts with the target.
         files: Vec<Box<str>>,
@@ -164,14 +163,14 @@ pub enum Return {
     /// The check fails on the commit and passes on the bare tip.
     CheckFailed {
         commit: CommitId,
-        /// Where the output of the check is.
+        /// The path of the output of the check.
         log: Box<str>,
     },
     /// The task has changed nothing.
     NoChange,
     /// The worktree of the task is in a state that cannot be committed.
     Unfinished { reason: Box<str> },
-    /// The target was moved by others, every time.
+    /// Others moved the target, every time.
     TargetMoves,
     /// Git, or something that it needs, has failed, every time.
     Failure { error: Box<str> },
@@ -195,19 +194,19 @@ pub enum LandingEnd {
     NoChange { tip: CommitId },
     /// It went back to its author.
     Returned(Return),
-    /// It cannot land without a person who looks at it.
+    /// It cannot land without a review by a person.
     Shelved { reason: Box<str> },
     /// A person has removed it.
     Removed { by: Box<str> },
 }
 
 impl Entry {
-    /// One that was just added.
+    /// An entry that was just added.
     pub fn new(id: LandingId, target: Name, spec: EntrySpec, added: Wall) -> Entry {
         Entry { id, target, spec, added, state: State::Queued, rebuilds: 0, tries: 0, again: None }
     }
 
-    /// Takes in what happened to it after it was added.
+    /// Applies an event that followed its addition.
     pub fn apply(&mut self, fact: EntryFact) {
         self.again = None;
         self.state = match fact {
@@ -263,14 +262,14 @@ impl Entry {
         self.spec.source.is_none()
     }
 
-    /// Whether a commit was made of it that may land next. A queue has at most one of these.
+    /// Whether it has a commit that may land next. A queue has at most one such entry for each machine.
     pub fn is_active(&self) -> bool {
         matches!(self.state, State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. })
     }
 }
 
 impl State {
-    /// Whether its commit is still to be checked, and nothing else is in the way.
+    /// Whether its commit is still to be checked, with no obstacle in the way.
     pub fn is_before_check(&self) -> bool {
         matches!(self, State::Queued | State::Candidate { .. } | State::Suspect { .. })
     }

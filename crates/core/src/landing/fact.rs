@@ -1,4 +1,4 @@
-//! What can happen to a merge queue and its entries, as the event log keeps it.
+//! The events of a merge queue and its entries in the log.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
@@ -7,18 +7,18 @@ use super::Resolving;
 use super::entry::{CommitId, EntrySpec, Obstacle, Return, Terms};
 use crate::ids::{DecisionId, Name, TaskId};
 
-/// What can happen to an entry. The variants are the second words of the events.
+/// The events of an entry in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "landing:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum EntryFact {
-    /// It came. The event's number is its id.
+    /// It was added. The event's number is its id.
     Added {
         /// The branch that it is to land on.
         target: Name,
         spec: Box<EntrySpec>,
     },
-    /// What a task has left in its worktree was collected.
+    /// The work in the worktree of a task was collected.
     Collected {
         /// The commit that has all of it.
         source: CommitId,
@@ -45,20 +45,20 @@ pub enum EntryFact {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         flaky: bool,
     },
-    /// It waits for its turn again.
+    /// It is queued again.
     Requeued {
         /// How often it was built in vain because the target had moved.
         rebuilds: u32,
-        /// How often something outside of the queue was in its way.
+        /// How often an obstacle outside of the queue stopped it.
         tries: u32,
-        /// Whether the worktree of its task is to be looked at again.
+        /// Whether the worktree of its task is to be collected again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         collect: bool,
     },
-    /// Something outside of the queue is in the way.
+    /// An obstacle outside of the queue stops it.
     Waiting {
         obstacle: Obstacle,
-        /// How often it was found in the way.
+        /// How often an obstacle stopped it.
         tries: u32,
     },
     Asked {
@@ -81,7 +81,7 @@ pub enum EntryFact {
     },
     /// It went back to its author.
     Returned(Return),
-    /// It cannot land without a person who looks at it.
+    /// It cannot land without a review by a person.
     Shelved {
         reason: Box<str>,
     },
@@ -91,7 +91,7 @@ pub enum EntryFact {
     },
 }
 
-/// What can happen to the queue of a target.
+/// The events of the queue of a target in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "landing_target:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -112,7 +112,7 @@ pub enum TargetFact {
     },
     /// The author of a task resolves a conflict.
     Resolving(Resolving),
-    /// The work of that task has landed or left the queue, or it waits for something else.
+    /// The work of this task has landed or left the queue, or it waits for something else.
     Resolved {
         task: TaskId,
     },
@@ -123,21 +123,19 @@ pub enum TargetFact {
 #[serde(rename_all = "camelCase")]
 pub struct RedTip {
     pub tip: CommitId,
-    /// Where the output of the check is.
+    /// The path of the output of the check.
     pub log: Box<str>,
     /// The question to a person.
     pub decision: DecisionId,
 }
 
 impl EntryFact {
-    /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 }
 
 impl TargetFact {
-    /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
         self.into()
     }

@@ -6,7 +6,7 @@
 //!   (of a task: first collected, from its worktree)
 //!     ^ ^               | fails twice                | the target moved: built again
 //!     | |               v                            |
-//!     | '----------- Suspect -- the bare tip fails too: the queue is paused, nobody is charged
+//!     | '----------- Suspect -- the bare tip fails too: the queue is paused, the entry is not blamed
 //!     |                 '------ the bare tip passes: Over(Returned), or Asking
 //!     |
 //!   Waiting: a checkout, or git itself, is in the way. Later entries pass.
@@ -16,8 +16,9 @@
 //! file, one author at a time resolves: the others wait in the queue (see `conflicts`). One worker at a time acts for a queue: it
 //! holds the lock `landing:TARGET`, and its epoch is compared in the transaction of every report.
 //!
-//! Invariants: at most one entry of a machine has a commit that may land next; an entry lands once, with exactly the commit that was
-//! checked, from exactly the tip that it was made on; a paused queue moves nothing. A row is what replaying its events gives.
+//! Invariants: at most one entry of a machine has a commit that may land next; an entry lands once, with exactly the
+//! commit that was checked, from exactly the tip that it was made on; a paused queue moves nothing. A row is the replay
+//! of its events.
 
 mod conflicts;
 mod display;
@@ -40,16 +41,17 @@ pub use entry::{CommitId, CommitIdError, Entry, EntrySpec, LandingEnd, Obstacle,
 pub use fact::{EntryFact, RedTip, TargetFact};
 pub use protocol::{Found, Input, Outcome, Report, Work};
 
-/// How many entries of branches a queue has at most. Those of tasks are as many as there are tasks: what is done is not refused.
+/// How many entries of branches a queue has at most. Entries of tasks have no limit of their own: finished work is not
+/// refused.
 pub const QUEUE_LIMIT: usize = 1_000;
 
 /// How often an entry is built again because others have moved the target.
 pub const REBUILD_LIMIT: u32 = 5;
 
-/// How often a failure of git is tried again before a person is asked.
+/// How often a failure of git is retried before a person is asked.
 pub const FAILURE_LIMIT: u32 = 5;
 
-/// How long an entry waits before what is in its way is looked at again; it doubles each time, up to the second.
+/// How long an entry waits before its obstacle is checked again; the wait doubles each time, up to the second value.
 const FIRST_WAIT: Span = Span::from_secs(5);
 const LONGEST_WAIT: Span = Span::from_secs(300);
 
@@ -59,18 +61,17 @@ const AUTHOR_WAIT: Span = Span::from_secs(30 * 60);
 /// The merge queue of a branch, with the entries that are not over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LandingQueue {
-    /// The branch and how its queue stands.
     pub target: Target,
     /// The entries that are not over.
     pub entries: BTreeMap<LandingId, Entry>,
 }
 
-/// What is known of the branch that entries land on.
+/// The branch that entries land on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
     pub name: Name,
-    /// Why nothing lands, if so.
+    /// The pause, while nothing lands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
     /// The last commit on which the check has passed.
@@ -108,7 +109,6 @@ impl LandingQueue {
         LandingQueue { target: Target::new(target), entries: BTreeMap::new() }
     }
 
-    /// Decides one input.
     pub fn step(mut self, input: Input, now: &Now) -> Step<LandingQueue, Outcome> {
         let mut buffer = EffectBuffer::new(now);
         let outcome = match input {
@@ -119,16 +119,16 @@ impl LandingQueue {
             },
             Input::Pause { .. } if self.target.paused.is_some() => Outcome::Unchanged,
             Input::Pause { by } => {
-                self.tell_target(TargetFact::Paused { by: Some(by), red: None }, now, &mut buffer);
+                self.record_target(TargetFact::Paused { by: Some(by), red: None }, now, &mut buffer);
                 Outcome::Paused
             }
             Input::Resume { .. } if self.target.paused.is_none() => Outcome::Unchanged,
             Input::Resume { by } => {
-                self.tell_target(TargetFact::Resumed { by }, now, &mut buffer);
+                self.record_target(TargetFact::Resumed { by }, now, &mut buffer);
                 Outcome::Resumed
             }
             Input::Remove { entry, by } => match self.entries.get(&entry).cloned() {
-                // The target may have moved to it already: what comes of that is known in a moment.
+                // The target may have moved to its commit already: the report comes in a moment.
                 Some(Entry { state: State::Passed { .. }, .. }) => Outcome::Late,
                 Some(entry) => self.record(entry, EntryFact::Removed { by }, &mut buffer),
                 None => Outcome::Unknown,
@@ -168,7 +168,7 @@ impl LandingQueue {
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// What a worker on this machine is to do now. Where there is only one machine, it has no name.
+    /// The next work for a worker on this machine. Where there is only one machine, it has no name.
     pub fn next(&self, host: &str, now: Lease) -> Work {
         let own = || self.entries.values().filter(|entry| entry.is_for(host));
         if self.target.paused.is_some() {
@@ -181,7 +181,7 @@ impl LandingQueue {
             State::Waiting { .. } => entry.again.is_none_or(|again| again <= now),
             _ => false,
         };
-        // It takes a moment, and an author who has more to do need not wait for the checks of others.
+        // Collecting takes a moment, and an author who has more to do need not wait for the checks of others.
         let uncollected = own().filter(|entry| entry.is_uncollected()).filter(is_due).min_by_key(|entry| entry.place());
         if let Some(entry) = uncollected {
             return Work::Collect(Box::new(entry.clone()));
@@ -195,7 +195,6 @@ impl LandingQueue {
         self.next_deadline(host).map_or(Work::Nothing, Work::Sleep)
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self, host: &str) -> Option<Lease> {
         let waiting = self.entries.values().filter(|entry| entry.is_for(host) && self.target.paused.is_none());
         waiting.filter(|entry| matches!(entry.state, State::Waiting { .. })).filter_map(|entry| entry.again).min()
@@ -216,7 +215,7 @@ impl LandingQueue {
             assert_eq!(self.target.name, entry.target, "{id} is in the queue of another branch");
             assert!(entry.is_open(), "{id} is over and still in the queue");
             assert!(entry.rebuilds <= REBUILD_LIMIT, "{id} was built too often");
-            assert!(entry.spec.source.is_some() || entry.spec.task.is_some(), "{id} is nobody's work");
+            assert!(entry.spec.source.is_some() || entry.spec.task.is_some(), "{id} has neither a commit nor a task");
             assert!(entry.spec.source.is_some() || !entry.is_active(), "{id} has a commit of nothing");
             let others = self.entries.values().filter(|other| other.id != *id && other.spec.host == entry.spec.host);
             assert!(
@@ -230,7 +229,7 @@ impl LandingQueue {
         let same =
             |entry: &&Entry| (&entry.spec.source, &entry.spec.host, &entry.spec.task) == (&spec.source, &spec.host, &spec.task);
         if let Some(id) = self.entries.values().find(same).map(|entry| entry.id.clone()) {
-            // Whoever asks for it again wants it tried now.
+            // A repeated request means: try it now.
             self.entries.get_mut(&id).into_iter().for_each(|entry| entry.again = None);
             return Outcome::Duplicate(id);
         }
@@ -249,7 +248,7 @@ impl LandingQueue {
         self.entries.values().filter(|entry| entry.spec.task.is_none()).count()
     }
 
-    /// A task's worktree was looked at.
+    /// The worktree of a task was collected.
     fn collected(&mut self, entry: Entry, found: Found, terms: Terms, buffer: &mut EffectBuffer) -> Outcome {
         match found {
             Found::Commit { source, branch } => self.record(entry, EntryFact::Collected { source, branch, terms }, buffer),
@@ -271,11 +270,12 @@ impl LandingQueue {
             (State::Queued | State::Waiting { .. }, Report::Collected { found, terms }) if entry.is_uncollected() => {
                 self.collected(entry, found, terms, buffer)
             }
-            // Nothing was made of what is not known.
+            // A commit cannot have been made of work that was not collected.
             (_, Report::Built { .. } | Report::NoChange { .. } | Report::Conflict { .. }) if entry.is_uncollected() => {
                 Outcome::Late
             }
-            // While one is active nobody builds another; a worker that was paused in between comes too late.
+            // A second entry is not built while one is active; the report of a worker that was paused in between is
+            // late.
             (State::Queued | State::Waiting { .. }, Report::Built { tip, commit }) => {
                 if self.entries.values().any(|other| other.is_active() && other.spec.host == entry.spec.host) {
                     return Outcome::Late;
@@ -303,7 +303,7 @@ impl LandingQueue {
                 };
                 let outcome = self.record(entry.clone(), fact, buffer);
                 match self.entries.get(&entry.id).map(|entry| entry.state.clone()) {
-                    // The tip is known to pass, so it is the entry that fails.
+                    // The tip is known to pass, so the entry is to blame.
                     Some(State::Suspect { tip, commit, log }) if self.target.green.as_ref() == Some(&tip) => {
                         let entry = self.entries[&entry.id].clone();
                         self.give_back(entry, Return::CheckFailed { commit, log }, false, buffer)
@@ -312,7 +312,7 @@ impl LandingQueue {
                 }
             }
             (State::Suspect { tip, commit, log }, Report::TipChecked { tip: checked, passed: true, .. }) if tip == checked => {
-                self.tell_target(TargetFact::Green { commit: tip }, now, buffer);
+                self.record_target(TargetFact::Green { commit: tip }, now, buffer);
                 self.give_back(entry, Return::CheckFailed { commit, log }, false, buffer)
             }
             (State::Suspect { tip, .. }, Report::TipChecked { tip: checked, passed: false, log }) if tip == checked => {
@@ -324,7 +324,7 @@ impl LandingQueue {
             (State::Passed { tip, commit, flaky }, Report::Moved { commit: moved }) if commit == moved => {
                 let checked = !entry.spec.unchecked;
                 if checked {
-                    self.tell_target(TargetFact::Green { commit: commit.clone() }, now, buffer);
+                    self.record_target(TargetFact::Green { commit: commit.clone() }, now, buffer);
                 }
                 self.record(entry, EntryFact::Landed { from: tip, commit, checked, flaky }, buffer)
             }
@@ -364,7 +364,8 @@ impl LandingQueue {
         }
     }
 
-    /// Something outside of the queue is in the way. People are told once; a failure that does not pass is for a person to decide.
+    /// An obstacle outside of the queue stops an entry. People are notified once; a failure that persists needs a
+    /// person's decision.
     fn wait(&mut self, entry: Entry, obstacle: Obstacle, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let (id, tries) = (entry.id.clone(), entry.tries + 1);
         if let Obstacle::Failure { error } = &obstacle
@@ -385,8 +386,8 @@ impl LandingQueue {
         Outcome::Stands(Box::new(entry.clone()))
     }
 
-    /// It goes back to its author, or a person is asked if that was done as often as allowed. Without a task the person who asked for
-    /// it is the author.
+    /// An entry goes back to its author; if it has come back as often as allowed, a person is asked. Without a task the
+    /// author is the person who asked for the landing.
     fn give_back(&mut self, entry: Entry, why: Return, asks: bool, buffer: &mut EffectBuffer) -> Outcome {
         if entry.spec.task.is_some() && (asks || entry.spec.round >= entry.spec.rounds) {
             return self.ask(entry, why, buffer);
@@ -404,7 +405,7 @@ impl LandingQueue {
         let question = Question::of_red_tip(&self.target.name, &tip, &log);
         let decision = question.raise(Some(NoticeKind::Decision), buffer);
         let red = Some(RedTip { tip, log, decision });
-        self.tell_target(TargetFact::Paused { by: None, red }, now, buffer);
+        self.record_target(TargetFact::Paused { by: None, red }, now, buffer);
     }
 
     fn record(&mut self, mut entry: Entry, fact: EntryFact, buffer: &mut EffectBuffer) -> Outcome {
@@ -417,7 +418,7 @@ impl LandingQueue {
         Outcome::Stands(Box::new(entry))
     }
 
-    fn tell_target(&mut self, fact: TargetFact, now: &Now, buffer: &mut EffectBuffer) {
+    fn record_target(&mut self, fact: TargetFact, now: &Now, buffer: &mut EffectBuffer) {
         if matches!(&fact, TargetFact::Green { commit } if self.target.green.as_ref() == Some(commit)) {
             return;
         }
@@ -427,12 +428,12 @@ impl LandingQueue {
 }
 
 impl Target {
-    /// One of which nothing is known.
+    /// A target of which nothing is known.
     pub fn new(name: Name) -> Target {
         Target { name, paused: None, green: None, resolving: Vec::new() }
     }
 
-    /// Takes in what happened to it.
+    /// Applies an event.
     pub fn apply(&mut self, fact: TargetFact, at: Wall) {
         match fact {
             TargetFact::Paused { by, red } => self.paused = Some(Pause { at, by, red }),
@@ -446,19 +447,19 @@ impl Target {
         }
     }
 
-    /// The lock of whoever works for its queue.
+    /// The lock that the worker of its queue holds.
     pub fn lock(name: &Name) -> Option<Name> {
         Name::new(&format!("landing:{name}")).ok()
     }
 }
 
 impl Entry {
-    /// Its place in the queue: what has a higher priority comes first, then what came first.
+    /// Its place in the queue: higher priorities first, then the order of arrival.
     pub fn place(&self) -> (Reverse<i32>, Seq) {
         (Reverse(self.spec.priority), self.id.seq())
     }
 
-    /// The question to a person that it waits for.
+    /// The decision that it waits for.
     pub fn decision(&self) -> Option<&DecisionId> {
         if let State::Asking { decision, .. } = &self.state { Some(decision) } else { None }
     }

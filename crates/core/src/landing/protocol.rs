@@ -1,15 +1,14 @@
-//! What can be asked of a merge queue, what it answers, and what it wants done.
+//! The inputs and outcomes of a merge queue, and the work that it gives out.
 
 use super::entry::{CommitId, Entry, EntrySpec, Obstacle, Terms};
 use crate::ids::{LandingId, TaskId};
 use crate::time::Lease;
 
-/// What can happen to a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A commit is to land.
     Add(Box<EntrySpec>),
-    /// The worker has done something for an entry.
+    /// The worker reports progress on an entry.
     Report(LandingId, Report),
     /// Nothing lands until it is resumed.
     Pause {
@@ -23,22 +22,22 @@ pub enum Input {
         entry: LandingId,
         by: Box<str>,
     },
-    /// An entry that waits is tried now.
+    /// A waiting entry is tried now.
     TryNow(LandingId),
     /// A person has answered the question about an entry.
     Answer {
         entry: LandingId,
-        /// Whether it is tried again as it is; otherwise it goes back to its author.
+        /// Whether the entry is queued again as it is; otherwise it goes back to its author.
         again: bool,
     },
     /// A task whose work came back to its author will not be queued again by itself.
     AuthorLeft(TaskId),
 }
 
-/// What a worker has done for an entry.
+/// The result of a worker's work on an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The worktree of the task was looked at.
+    /// The worktree of the task was collected.
     Collected {
         found: Found,
         /// How often it may come back.
@@ -46,9 +45,9 @@ pub enum Report {
     },
     /// The commit was made on this tip.
     Built { tip: CommitId, commit: CommitId },
-    /// The tip has all of it already.
+    /// The tip has all changes already.
     NoChange { tip: CommitId },
-    /// The two have changed the same lines.
+    /// The tip and the entry have changed the same lines.
     Conflict { tip: CommitId, files: Vec<Box<str>> },
     /// The check has ended on this commit.
     Checked { commit: CommitId, passed: bool, log: Box<str> },
@@ -58,11 +57,11 @@ pub enum Report {
     Moved { commit: CommitId },
     /// The target is not at the tip any more that the commit was made on.
     TipMoved,
-    /// Something is in the way.
+    /// An obstacle stops it.
     Obstructed(Obstacle),
 }
 
-/// What a task has left in its worktree.
+/// The contents of a task's worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// This commit has all of it.
@@ -71,39 +70,37 @@ pub enum Found {
         /// The branch that it is on.
         branch: Option<Box<str>>,
     },
-    /// Nothing that the target has not.
+    /// Nothing that the target does not have.
     Nothing,
-    /// Something that cannot be committed as it is. The author repairs it.
+    /// Changes that cannot be committed as they are. The author repairs them.
     Unfinished { reason: Box<str> },
-    /// Something that only a person lets land.
+    /// Changes that land only after a review by a person.
     ForReview { reason: Box<str> },
 }
 
-/// What a queue can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is in the queue.
     Added(LandingId),
     /// The same commit is in the queue already.
     Duplicate(LandingId),
     Full,
-    /// The entry stands so now.
+    /// The entry is now in this state.
     Stands(Box<Entry>),
-    /// The entry is not where the report found it: somebody else has acted meanwhile.
+    /// The entry is not in the state that the report assumes: another process has acted meanwhile.
     Late,
     /// There is no such entry in the queue.
     Unknown,
     Paused,
     Resumed,
-    /// Nobody waits for that author any more.
+    /// Other entries do not wait for that author any more.
     Noted,
     Unchanged,
 }
 
-/// What a worker is to do next.
+/// The next work of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Look at the worktree of an entry's task.
+    /// Collect the worktree of an entry's task.
     Collect(Box<Entry>),
     /// Make the commit of an entry.
     Build(Box<Entry>),
@@ -122,7 +119,7 @@ pub enum Work {
         tip: CommitId,
         commit: CommitId,
     },
-    /// Nothing until then.
+    /// Nothing before this time.
     Sleep(Lease),
     Nothing,
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!      +---- not sent ---- Dispatched ---- the dispatcher died ----> Unknown
 //!      |                   ^        |
-//!      v      a dispatcher |        | sent, or its keeper says that it has written it
+//!      v      a dispatcher |        | sent, or its keeper reports that it has written it
 //!   Unread ----------------+        v
 //!      +------------ fetch ------> Fetched (run, epoch) -- the next read of that run, or its verdict --> Acknowledged
 //!      |                           ^      |        |
@@ -11,9 +11,9 @@
 //!      +---- the target is over ---> Undelivered <-+ the target is over, and its run has not acknowledged it
 //! ```
 //!
-//! A message that a run has fetched and not acknowledged stays with that run as long as it lives. Epochs rise from run to run and a task has
-//! one live run, so a fetch under a higher epoch proves that the earlier run is over: no transaction of the end of a run has to look at the
-//! mailbox.
+//! A message that a run has fetched and not acknowledged stays with that run as long as it lives. Epochs rise from run
+//! to run and a task has one live run, so a fetch under a higher epoch proves that the earlier run is over: no
+//! transaction that ends a run has to read the mailbox.
 //!
 //! Invariants: a run gets a message at most once; Acknowledged, Undelivered and Unknown are final; a dispatch lock is held by at most one
 //! delivery of a target, and its claim is handed out once.
@@ -35,7 +35,7 @@ pub const MAILBOX_LIMIT: usize = 1_000;
 /// How many messages one fetch returns at most.
 pub const FETCH_LIMIT: usize = 100;
 
-/// A message on its way.
+/// A message on its way to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     pub id: MessageId,
@@ -43,7 +43,7 @@ pub struct Delivery {
     pub seq: Seq,
     /// The task that it is for.
     pub target: TaskId,
-    /// When it is to be seen.
+    /// When the target is to see it.
     pub mode: Mode,
     pub state: State,
     /// The last dispatch over a control socket or by a start.
@@ -59,7 +59,7 @@ pub enum State {
         /// Whether an earlier run had it.
         redelivered: bool,
     },
-    /// A dispatcher sends it. Nobody else may fetch it.
+    /// A dispatcher sends it. No run may fetch it.
     Dispatched {
         /// Whether an earlier run had it.
         redelivered: bool,
@@ -74,7 +74,7 @@ pub enum State {
     },
     /// The run has acknowledged it.
     Acknowledged { run: RunId },
-    /// The target is over and nobody has acknowledged it.
+    /// The target is over, and no run has acknowledged it.
     Undelivered {
         /// The run that had it last.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,16 +132,16 @@ pub enum Input {
         /// Whether the session has all of it.
         is_written: bool,
     },
-    /// The keeper of this run had written it into the session when that ended.
+    /// The keeper of this run had written it into the session before the run ended.
     Written {
         /// The number of the run.
         epoch: Epoch,
     },
-    /// Something was seen of a session that was started with it.
+    /// A session that was started with it has shown a sign.
     Observe(ReleaseEvent),
     /// The target is over.
     Return {
-        /// Whether the run that has it has ended well: its end says that it has had what it fetched.
+        /// Whether the run that has it ended well: such an end acknowledges what the run has fetched.
         has_ended_well: bool,
     },
 }
@@ -149,35 +149,35 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The same, and the lock is to be released with this claim.
+    /// As above, and the lock is to be released with this claim.
     Release(LockClaim),
     /// The run has it already.
     Yours,
     InDispatch,
     /// Another run, or another dispatcher, has it, or had it later.
     NotYours,
-    /// The keeper of the run has taken it, and nobody knows whether it was written into the session.
+    /// The keeper of the run has taken it, and it is not known whether it was written into the session.
     NotWritten,
-    /// It has come to its end.
+    /// It is in a final state.
     Final,
 }
 
-/// What a sender is told. It says no more than is known.
+/// The receipt of a sender. It states no more than is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Receipt {
     /// It waits in the mailbox.
     Queued,
-    /// A run has got it, and has not acknowledged it.
+    /// A run has it, and has not acknowledged it.
     Sent,
     /// It was written into the session.
     Delivered,
     /// The run has acknowledged it.
     Read,
-    /// The target is over, and nobody has acknowledged it.
+    /// The target is over, and no run has acknowledged it.
     Undelivered,
-    /// Whether it was sent is not known.
+    /// It is not known whether it was sent.
     Unknown,
 }
 
@@ -193,7 +193,7 @@ impl Delivery {
         Delivery { id, seq, target, mode, state: State::Unread { redelivered: false }, dispatch: None }
     }
 
-    /// Decides. Time has no part in it.
+    /// Decides one input. It does not depend on the time.
     pub fn step(mut self, input: Input) -> Step<Delivery, Outcome> {
         let outcome = match input {
             Input::Fetch { run, epoch, way } => self.fetch(run, epoch, way),
@@ -233,7 +233,7 @@ impl Delivery {
     }
 
     fn begin(&mut self, dispatch: Dispatch) -> Outcome {
-        // A start that nobody has observed still has the lock.
+        // A start that was not observed yet still has the lock.
         if self.claim().is_some() {
             return Outcome::InDispatch;
         }
@@ -258,12 +258,12 @@ impl Delivery {
     }
 
     fn settle(&mut self, epoch: Epoch, outcome: SendOutcome, is_written: bool) -> Outcome {
-        let is_its = |dispatch: &&Dispatch| {
+        let is_of_grant = |dispatch: &&Dispatch| {
             matches!(dispatch.plan, Plan::ControlSocket { .. })
                 && dispatch.release.claim().is_some_and(|claim| claim.epoch == epoch)
         };
-        let Some(dispatch) = self.dispatch.as_ref().filter(is_its) else { return Outcome::NotYours };
-        // If the keeper has told of it before, that is what became of it, and only the lock is left.
+        let Some(dispatch) = self.dispatch.as_ref().filter(is_of_grant) else { return Outcome::NotYours };
+        // If the keeper has reported it before, its report stands, and only the lock is left to release.
         if let State::Dispatched { redelivered } = self.state {
             let (run, number) = (dispatch.run.clone(), dispatch.epoch);
             self.state = match outcome {
@@ -286,7 +286,7 @@ impl Delivery {
                 }
                 Outcome::Done
             }
-            // The session has ended before its dispatcher has said what became of the send.
+            // The session has ended before its dispatcher has reported the outcome of the send.
             State::Dispatched { redelivered } => {
                 let redelivered = *redelivered;
                 let Some(dispatch) = self.dispatch.as_ref().filter(|dispatch| dispatch.epoch == by) else {
@@ -313,7 +313,7 @@ impl Delivery {
     fn give_back(&mut self, has_ended_well: bool) -> Outcome {
         self.state = match &self.state {
             State::Unread { .. } => State::Undelivered { run: None },
-            // What the keeper of the run has not written, the run has not had.
+            // A message that the keeper has not written has not reached the run.
             State::Fetched { run, way: DeliveryPath::Prompt | DeliveryPath::Read | DeliveryPath::Written, .. }
                 if has_ended_well =>
             {
@@ -326,7 +326,7 @@ impl Delivery {
         Outcome::Done
     }
 
-    /// Whether something can still happen to it.
+    /// Whether it can still change.
     pub fn is_open(&self) -> bool {
         let is_final = matches!(self.state, State::Acknowledged { .. } | State::Undelivered { .. } | State::Unknown { .. });
         !is_final || self.claim().is_some()
@@ -337,7 +337,8 @@ impl Delivery {
         self.dispatch.as_ref().and_then(|dispatch| dispatch.release.claim())
     }
 
-    /// Whether it holds the lock of its target until the session of this run, which has it in its prompt, is seen.
+    /// Whether it holds the lock of its target until the session of this run is seen, which has the message in its
+    /// prompt.
     pub fn is_in_prompt_of(&self, run: &RunId) -> bool {
         let dispatch = self.dispatch.as_ref().filter(|_| self.claim().is_some());
         dispatch.is_some_and(|dispatch| dispatch.plan == Plan::Spawn && dispatch.run == *run)
@@ -372,7 +373,8 @@ impl Delivery {
         }
     }
 
-    /// What its sender is told, given how the target stands, nothing if it is gone, and whether the run that has it has ended well.
+    /// The receipt for its sender. `target` is the status of the target, if that still exists; `has_ended_well` is
+    /// about the run that has it.
     pub fn receipt(&self, target: Option<Status>, has_ended_well: bool) -> Receipt {
         let is_over = target.is_none_or(Status::is_over);
         match &self.state {
@@ -399,7 +401,8 @@ impl Delivery {
         }
         let is_sending = matches!(self.state, State::Dispatched { .. });
         assert!(!is_sending || self.claim().is_some(), "{} is being sent without a lock", self.id);
-        // A start holds it until its session was observed, and a dispatcher until it has settled what the keeper told of before.
+        // A start holds the lock until its session was observed, and a dispatcher until it has settled what the keeper
+        // reported before.
         let is_waiting = matches!(self.state, State::Unread { .. } | State::Unknown { .. });
         assert!(!is_waiting || self.claim().is_none(), "{} is not being sent and holds a lock", self.id);
     }

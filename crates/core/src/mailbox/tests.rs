@@ -51,7 +51,7 @@ fn settle(grant: i64, outcome: SendOutcome) -> Input {
     Input::Settle { epoch: Epoch(grant), outcome, is_written: true }
 }
 
-/// The keeper has taken it, and has not written it in time.
+/// The keeper has taken the message, and has not written it in time.
 fn settle_taken(grant: i64) -> Input {
     Input::Settle { epoch: Epoch(grant), outcome: SendOutcome::Sent, is_written: false }
 }
@@ -76,7 +76,8 @@ fn inputs() -> Vec<Input> {
     ]
 }
 
-/// What every input makes of every state: `d` done, `r` done and a lock released, `y` yours, `i` in dispatch, `n` not yours, `w` not written, `f` final.
+/// The outcome of every input in every state: `d` done, `r` done and a lock released, `y` yours, `i` in dispatch, `n`
+/// not yours, `w` not written, `f` final.
 #[test]
 fn every_input_has_an_outcome_in_every_state() {
     let after = |inputs: &[Input]| inputs.iter().cloned().fold(delivery(), |state, input| state.step(input).state);
@@ -108,7 +109,7 @@ fn every_input_has_an_outcome_in_every_state() {
     }
 }
 
-/// What happened to a message, told without the machine: which runs have seen it, and whether it was given up.
+/// A message without the machine: the runs that have seen it, and whether it was given up.
 #[derive(Debug, Clone, Default)]
 struct Model {
     seen: Vec<i64>,
@@ -120,7 +121,8 @@ struct Model {
     granted: Vec<i64>,
 }
 
-/// All orders of inputs up to a length of five. A run with a lower number than one that has seen the message is over, and says nothing more.
+/// All orders of inputs up to a length of five. A run with a lower number than one that has seen the message is over,
+/// and has no more inputs.
 #[test]
 fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
     let inputs = inputs();
@@ -144,7 +146,7 @@ fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
             let is_done = matches!(step.outcome, Outcome::Done | Outcome::Release(_));
             if let Outcome::Release(claim) = &step.outcome {
                 model.released.push(claim.epoch.0);
-                assert_eq!(model.released, model.granted, "{input:?}: a stranger's");
+                assert_eq!(model.released, model.granted, "{input:?} released another grant");
             }
             match input {
                 Input::Fetch { epoch, .. } if is_done => model.seen.push(epoch.0),
@@ -162,7 +164,7 @@ fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
                     (Some(_), SendOutcome::Unknown) => model.given_up = true,
                     _ => {}
                 },
-                // Its keeper is asked before its dispatcher.
+                // The keeper reports before the dispatcher.
                 Input::Written { .. } if is_done => model.seen.extend(model.sending.take().map(|(run, _)| run)),
                 Input::Return { .. } if is_done => model.given_up = true,
                 _ => {}
@@ -174,7 +176,7 @@ fn no_order_of_inputs_shows_a_message_twice_or_loses_it() {
 }
 
 #[test]
-fn a_receipt_says_no_more_than_is_known() {
+fn a_receipt_states_only_what_is_known() {
     let after = |inputs: &[Input]| inputs.iter().cloned().fold(delivery(), |state, input| state.step(input).state);
     let sent = settle(6, SendOutcome::Sent);
     let table = [
@@ -197,7 +199,7 @@ fn a_receipt_says_no_more_than_is_known() {
 }
 
 #[test]
-fn what_the_keeper_has_written_by_the_end_of_the_run_counts_as_read() {
+fn a_message_written_by_the_keeper_can_be_acknowledged() {
     let taken = [socket(5, 6), settle_taken(6)].into_iter().fold(delivery(), |state, input| state.step(input).state);
     let written = taken.step(Input::Written { epoch: Epoch(5) }).state;
     assert_eq!(written.receipt(Some(Status::InProgress), false), Receipt::Delivered);
@@ -205,7 +207,7 @@ fn what_the_keeper_has_written_by_the_end_of_the_run_counts_as_read() {
 }
 
 #[test]
-fn what_the_keeper_has_written_counts_before_its_dispatcher_says_so() {
+fn a_message_written_by_the_keeper_counts_before_the_dispatch_settles() {
     let of = |outcome: SendOutcome, has_ended_well: bool| {
         let written = delivery().step(socket(5, 6)).state.step(Input::Written { epoch: Epoch(5) }).state;
         let over = written.step(Input::Return { has_ended_well }).state;

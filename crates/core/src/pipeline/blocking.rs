@@ -3,7 +3,7 @@
 use super::*;
 
 impl Pipeline {
-    /// The task of the phase that a guard does not let begin.
+    /// The task that a guard keeps from starting.
     pub(super) fn held(&self) -> Option<&Held> {
         match &self.state {
             State::Blocked { reason, .. } => reason.held(),
@@ -49,45 +49,47 @@ impl Pipeline {
         };
         let phase = self.at(index).name.clone();
         let is_new = !matches!(self.state, State::Blocked { reason: Reason::Guard { .. }, .. });
-        // People were told that it waits for what the store has. The world has its own time.
-        let was_told = self.overdue.is_none();
-        if is_new || was_told && asks_outside {
+        // The deadline is cleared once people were notified of a wait for the store. Waits for the world outside have
+        // deadlines of their own.
+        let was_notified = self.overdue.is_none();
+        if is_new || was_notified && asks_outside {
             self.overdue = Some(now.lease + self.at(index).blocked_timeout());
         }
-        let mut is_told = false;
+        let mut notifies = false;
         if self.overdue.is_some_and(|overdue| overdue <= now.lease) {
-            // Of what the store has, a release tells. But what waits behind a phase holds what the phase held.
+            // A release in the store is reported by an event. But a pipeline that waits after a phase still holds the
+            // resources of that phase.
             if asks_outside || when == When::Post {
                 return self.waited_too_long(index, when, held, guard, part, now, buffer);
             }
             self.overdue = None;
-            is_told = true;
+            notifies = true;
         }
-        // Only what is news is written down: the moment of the next look is not.
+        // Only news is recorded: the time of the next check is not.
         let is_same = matches!(&self.state, State::Blocked { reason: Reason::Guard { guard: old, part: was, .. }, .. }
             if (old, was) == (&guard, &part));
         let reason = Reason::Guard { guard, part, at, again, rest: now.lease + REST, looked: now.wall, held };
-        if is_same && !is_told {
+        if is_same && !notifies {
             self.state = State::Blocked { phase, when, reason };
             return Outcome::Blocked;
         }
         let outcome = self.block(phase, when, reason, buffer);
-        // A notice belongs to the event before it.
-        if is_told {
-            self.tell_overdue(index, buffer);
+        // A notification belongs to the event before it.
+        if notifies {
+            self.notify_overdue(index, buffer);
         }
         outcome
     }
 
-    /// A guard fails the phase: the runbook says what comes then. If nothing does, that is final.
+    /// A guard fails the phase: the runbook says what follows. If it says nothing, the failure is final.
     pub(super) fn failed_by_guard(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        match self.leads_on(index) {
-            true => self.lead_on(index, error, now, buffer),
+        match self.has_follow_up(index) {
+            true => self.follow_up(index, error, now, buffer),
             false => self.fail(self.at(index).name.clone(), error, false, buffer),
         }
     }
 
-    /// A guard has not held for too long: the phase has failed, and if nothing follows from that a person is asked.
+    /// A guard has not held for too long: the phase has failed, and if nothing follows from that, a person is asked.
     #[expect(clippy::too_many_arguments, reason = "they are the place and the result")]
     fn waited_too_long(
         &mut self,
@@ -102,15 +104,15 @@ impl Pipeline {
         let waited = self.at(index).blocked_timeout();
         let reason = format!("guard {guard}: {part}");
         self.overdue = None;
-        if self.leads_on(index) {
-            return self.lead_on(index, format!("blocked for {waited}: {reason}").into(), now, buffer);
+        if self.has_follow_up(index) {
+            return self.follow_up(index, format!("blocked for {waited}: {reason}").into(), now, buffer);
         }
         let phase = self.at(index).name.clone();
         let decision = Question::of_guard(&self.id, &phase, &reason, waited).raise(Some(NoticeKind::Decision), buffer);
         self.block(phase, when, Reason::Overdue { guard, part, decision, held }, buffer)
     }
 
-    fn tell_overdue(&self, index: usize, buffer: &mut EffectBuffer) {
+    fn notify_overdue(&self, index: usize, buffer: &mut EffectBuffer) {
         let State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } = &self.state else { return };
         let (id, phase, waited) = (&self.id, &self.at(index).name, self.at(index).blocked_timeout());
         let subject = format!("blocked: {id}").into();
@@ -118,7 +120,7 @@ impl Pipeline {
         buffer.send(OutboxCommand::Notify(Box::new(Notice { kind: NoticeKind::Escalate, subject, text })));
     }
 
-    /// A person wants to wait for an overdue guard once more: it is checked at once.
+    /// A person wants to wait for an overdue guard once more: the guard is checked at once.
     pub(super) fn wait_again(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::Blocked { phase, when, reason: Reason::Overdue { guard, part, held, .. } } = self.state.clone() else {
             return Outcome::Late;

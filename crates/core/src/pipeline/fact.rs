@@ -1,4 +1,4 @@
-//! What can happen to a pipeline, as the event log keeps it.
+//! The events of a pipeline in the log.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
@@ -7,55 +7,53 @@ use super::{CHECKPOINT_LIMIT, Checkpoint, Reason, When};
 use crate::ids::{Name, TaskId};
 use crate::pipeline::plan::Context;
 
-/// What can happen to a pipeline. The variants are the second words of the events.
+/// The events of a pipeline in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[strum(serialize_all = "snake_case", prefix = "pipeline:")]
 pub enum Fact {
     Created {
-        /// The variables that it begins with.
+        /// The variables that it starts with.
         #[serde(default, skip_serializing_if = "Context::is_empty")]
         context: Context,
     },
     Started {},
-    /// The guards of a phase are to be looked at.
+    /// The guards of a phase are to be checked.
     Checking {
         phase: Name,
-        /// On which side.
         when: When,
-        /// Which attempt at the phase.
         attempt: u32,
     },
     Blocked {
         phase: Name,
-        /// Before it begins, or before it is over.
+        /// Before the phase begins, or before it is over.
         when: When,
         reason: Reason,
     },
-    /// It goes on: something is done in a phase.
+    /// It continues: work begins in a phase.
     Phase {
         phase: Name,
         attempt: u32,
-        /// Which approach of its strategy.
+        /// The index of the approach in its strategy.
         #[serde(default)]
         approach: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
-        /// Whether it keeps its locks until the end of the pipeline.
+        /// Whether the phase keeps its locks until the end of the pipeline.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps: bool,
     },
-    /// A person lets it go on, whatever its guards say.
+    /// A person lets it continue, whatever its guards say.
     Unblocked {
         phase: Name,
-        /// Before it begins, or before it is over.
+        /// Before the phase begins, or before it is over.
         when: When,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<Box<str>>,
     },
-    /// The task of its phase waits for a decision, or for a guard, no longer.
+    /// The task of its phase no longer waits for a decision or a guard.
     Resumed {},
-    /// A phase has failed, and the pipeline goes on.
+    /// A phase has failed, and the pipeline continues.
     PhaseFailed {
         phase: Name,
         error: Box<str>,
@@ -63,32 +61,32 @@ pub enum Fact {
     /// A guard does not hold, and only warns.
     Warned {
         guard: Name,
-        /// The part that fails.
+        /// The part that does not hold.
         part: Box<str>,
     },
     Set {
         vars: Context,
     },
-    /// Something was said on the way.
+    /// A note was recorded on the way.
     Checkpoint(Checkpoint),
     Complete {},
     Failed {
         phase: Name,
         error: Box<str>,
-        /// Whether it can be tried again.
+        /// Whether it can be retried.
         recoverable: bool,
     },
-    /// A person wants the phase that failed tried again.
+    /// A person retries the phase that failed.
     Retry {
         phase: Name,
     },
     Cancelled {
-        /// In which phase, if it had begun.
+        /// The phase that it was in, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         phase: Option<Name>,
     },
     Deleted {},
-    /// An approach has failed, and the next is tried.
+    /// An approach has failed, and the next one is tried.
     Fallback {
         strategy: Name,
         from: Name,
@@ -105,7 +103,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// The kind as it stands in the log.
+    /// The kind as the log has it.
     pub fn kind(&self) -> &'static str {
         match self {
             Fact::Fallback { .. } => "strategy:fallback",
@@ -114,7 +112,7 @@ impl Fact {
         }
     }
 
-    /// The phase that it tells of.
+    /// The phase that it is about.
     pub fn phase(&self) -> Option<&Name> {
         match self {
             Fact::Checking { phase, .. }
@@ -139,7 +137,7 @@ impl Fact {
     }
 }
 
-/// Keeps the last checkpoints.
+/// Adds a checkpoint and drops the oldest one beyond the limit.
 pub(crate) fn remember(checkpoints: &mut Vec<Checkpoint>, checkpoint: Checkpoint) {
     if checkpoints.len() >= CHECKPOINT_LIMIT {
         checkpoints.remove(0);

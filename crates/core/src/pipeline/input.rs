@@ -1,4 +1,4 @@
-//! What can happen to a pipeline, and what it can answer.
+//! The inputs and outcomes of a pipeline.
 
 use serde_json::Value;
 
@@ -7,52 +7,50 @@ use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId};
 use crate::pipeline::plan::{BindError, Context};
 use crate::time::Lease;
 
-/// What can happen to a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     Start {
-        /// Whether waiting for dependencies.
+        /// Whether it waits for dependencies.
         unmet: bool,
     },
-    /// Nothing stands in the way of its first phase any more.
+    /// Its first phase may begin now.
     Begin,
     /// A runner begins to check its guards.
     BeginCheck {
         by: RunnerId,
-        /// Whether the one that did so before is gone.
+        /// Whether the runner that checked before is gone.
         is_free: bool,
-        /// The last event that it has heard of, if one of them may change what a guard says.
+        /// The last event that this runner has heard of which may change the result of a guard.
         heard: Seq,
     },
-    /// A runner has reported the result, whatever became of the pipeline meanwhile.
+    /// A runner has reported the result, however the pipeline has changed meanwhile.
     EndCheck {
         by: RunnerId,
     },
     /// The guards of a phase were checked.
     Checked {
         phase: Name,
-        /// On which side.
         when: When,
         verdict: GuardsResult,
-        /// The last event that they know of.
+        /// The last event that the result takes into account.
         at: Seq,
     },
-    /// A guard did not hold any more when the task of its phase was claimed, or when its session began.
+    /// A guard no longer held when the task of its phase was claimed, or when its session began.
     Refuted {
         task: TaskId,
-        /// The result of the guards: they do not pass.
+        /// The result of the guards, which do not pass.
         verdict: GuardsResult,
-        /// The last event that they know of.
+        /// The last event that the result takes into account.
         at: Seq,
     },
     /// The task of its phase has ended.
     Ended {
         task: TaskId,
         end: PhaseEnd,
-        /// How many runs it has had.
+        /// How many runs the task has had.
         runs: u32,
     },
-    /// The task of its phase waits for a decision, or does so no longer.
+    /// The task of its phase waits for a decision, or no longer does.
     AwaitingDecision {
         task: TaskId,
         decision: Option<DecisionId>,
@@ -62,19 +60,18 @@ pub enum Input {
         phase: Name,
         error: Option<Box<str>>,
     },
-    /// What is to be done in its phase could not be put into words.
+    /// The prompt or command of its phase could not be rendered.
     Unclear {
         task: TaskId,
         error: Box<str>,
     },
-    /// A guard did not hold any more when the item of its phase was to be put into a queue.
+    /// A guard no longer held when the item of its phase was to be put into a queue.
     CheckAgain {
-        /// Before which phase.
         phase: Name,
     },
-    /// Something has happened that may change what a guard says.
+    /// An event may have changed the result of a guard.
     Poll,
-    /// A person wants it to go on where it is blocked.
+    /// A person wants it to continue where it is blocked.
     Unblock {
         by: Option<Box<str>>,
     },
@@ -82,40 +79,40 @@ pub enum Input {
     Wait,
     /// A person gives up waiting for an overdue guard.
     GiveUp,
-    /// A person wants the phase that failed tried again.
+    /// A person retries the phase that failed.
     Retry,
     /// Its work came back from the merge queue.
     Returned,
     Cancel,
     Set(Context),
-    /// Something is said on the way.
+    /// A note is recorded on the way.
     Checkpoint(Box<str>),
 }
 
-/// What the guards of a phase say, taken together.
+/// The combined result of the guards of a phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardsResult {
-    /// It may go on. These did not hold, and only warn.
+    /// The pipeline may continue. Guards that did not hold and only warn are listed.
     Pass {
-        /// Each with the part that fails.
+        /// Each guard with the part that does not hold.
         warnings: Vec<(Name, Box<str>)>,
-        /// What must still hold when the phase begins.
+        /// The conditions that must still hold when the phase begins.
         recheck: Option<Recheck>,
     },
     Block {
         guard: Name,
-        /// The part that fails.
+        /// The part that does not hold.
         part: Box<str>,
-        /// When it is looked at again, if nothing is heard before.
+        /// When it is checked again, unless an event comes before.
         again: Lease,
-        /// Whether it asks the world outside, which tells nobody when it changes.
+        /// Whether it asks about the world outside, which sends no event when it changes.
         asks_outside: bool,
     },
     Fail {
         guard: Name,
-        /// What the guard says then.
+        /// The message of the guard.
         message: Box<str>,
-        /// The part that fails.
+        /// The part that does not hold.
         part: Box<str>,
     },
 }
@@ -129,31 +126,30 @@ pub enum PhaseEnd {
     },
     Failed {
         error: Box<str>,
-        /// The last that it has printed.
+        /// Its last output.
         tail: Box<str>,
         /// Whether it took too long.
         timed_out: bool,
     },
-    /// A guard of the phase has failed it before it began.
+    /// A guard of the phase failed it before it began.
     Refused { error: Box<str> },
-    /// Somebody did not want it, or passed it over.
+    /// The task was cancelled or skipped.
     Dropped { how: Box<str> },
 }
 
-/// What a pipeline can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// This task is to be made for the phase that it is in.
+    /// The caller adds this task for the current phase.
     Begin(TaskId),
-    /// An item is to be put into a queue.
+    /// The caller puts an item into a queue.
     Push,
-    /// Guards are to be looked at.
+    /// The caller checks guards.
     Check,
     Blocked,
     Over,
-    /// It is noted, and nothing else is to be done.
+    /// It is recorded, and nothing else is to be done.
     Noted,
-    /// It has gone on since.
+    /// The pipeline has moved on since.
     Late,
     Refused(Refusal),
 }
@@ -162,7 +158,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     NotBlocked,
-    /// It waits for this decision, which is to be answered.
+    /// It waits for this decision, which must be answered.
     Undecided(DecisionId),
     NotFailed,
     /// It has failed for good.

@@ -1,4 +1,4 @@
-//! A pipeline: one go through the phases of a plan.
+//! A pipeline: one pass through the phases of a plan.
 //!
 //! ```text
 //!   Init ------ begin -----------> enter a phase <-------------------------------------.
@@ -13,19 +13,20 @@
 //!                                  `--------------- the last one: Done
 //! ```
 //!
-//! The guards before a phase are evaluated twice: while nothing is held yet (Checking), and again when its task is claimed. A pass
-//! leaves the [`Recheck`], which the claim evaluates inside its transaction; answers from outside that are too old by then are
-//! gathered again by the session. If a guard does not hold any more the pipeline is blocked as before, and its task is held.
+//! The guards before a phase are evaluated twice: while nothing is held yet (Checking), and again when its task is
+//! claimed. A pass leaves the [`Recheck`], which the claim evaluates inside its transaction; results from outside that
+//! are too old by then are collected again by the session. If a guard no longer holds, the pipeline is blocked as
+//! before, and its task is held.
 //!
-//! A pipeline that a guard blocks has a [deadline](Pipeline::overdue). The check at that time decides: the phase has failed, or if
-//! nothing follows from that a person is asked (Overdue).
+//! A pipeline that a guard blocks has a [deadline](Pipeline::overdue). The check at that time decides: the phase has
+//! failed, or if nothing follows from that, a person is asked (Overdue).
 //!
-//! A pipeline that is Done and whose work came back from the merge queue goes on with the phase that its plan names.
+//! A pipeline that is Done and whose work came back from the merge queue continues with the phase that its plan names.
 //!
 //! Everything but Done, Failed and Cancelled can be cancelled.
 //!
-//! Invariants: a phase that is named is one of the plan; a pipeline has at most one task at a time, and whoever speaks for
-//! that task names it, so that the end of an earlier one is late. What failed for good is never tried again.
+//! Invariants: every phase in its state is one of the plan; a pipeline has at most one task at a time, and inputs about
+//! that task name it, so that the end of an earlier one is late. A pipeline that failed for good is never retried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,17 +57,17 @@ pub(crate) use fact::remember;
 pub use input::{GuardsResult, Input, Outcome, PhaseEnd, Refusal};
 pub use transitions::phase_task;
 
-/// How many tasks the phases of one pipeline can have: what goes round in circles ends some time.
+/// How many tasks the phases of one pipeline can have, so that a loop of phases ends.
 pub const TASK_LIMIT: u32 = 10_000;
 
-/// How long neither events nor time alone make the world outside be asked again, after an answer: what happens often is looked
-/// at once.
+/// How long after a result neither events nor time alone cause another check of the world outside: a burst of events
+/// causes one check.
 pub const REST: Span = Span::from_secs(1);
 
 /// How long a guard may block a phase, unless the runbook says otherwise.
 pub const BLOCKED_TIMEOUT: Span = Span::from_secs(30 * 60);
 
-/// The most checkpoints that are kept: the last ones.
+/// How many checkpoints are kept: the last ones.
 pub const CHECKPOINT_LIMIT: usize = 100;
 
 /// The longest message of a checkpoint, in bytes.
@@ -85,7 +86,7 @@ pub struct Pipeline {
     #[serde(skip, default = "Plan::unknown")]
     pub plan: Arc<Plan>,
     pub state: State,
-    /// Which attempt at the phase this is, counted from 1.
+    /// The number of the attempt at the phase, counted from 1.
     pub attempt: u32,
     /// How many attempts there were at each phase.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -93,10 +94,9 @@ pub struct Pipeline {
     /// Since when it is in the phase, or before it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub phase_started: Stamp,
-    /// The variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: Context,
-    /// What was said on the way.
+    /// The notes that were recorded on the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
     /// How many tasks its phases have had.
@@ -107,14 +107,14 @@ pub struct Pipeline {
     /// Whether a phase has begun that keeps its locks: from then on every phase needs them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_keeping: bool,
-    /// The runner that checks its guards, until it has reported the result: a command of theirs must not run twice at a time.
-    /// Until then the check counts as running, though the pipeline may have gone on meanwhile.
+    /// The runner that checks its guards, until it has reported the result: their commands must not run twice at a
+    /// time. Until then the check counts as running, though the pipeline may have moved on meanwhile.
     #[serde(default, rename = "looker", skip_serializing_if = "Option::is_none")]
     pub checker: Option<RunnerId>,
-    /// What must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
+    /// The conditions that must still hold when a run of its phase is claimed; nothing after a person has unblocked it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck: Option<Recheck>,
-    /// When the guard that blocks it has blocked it for too long; nothing once people were told of that.
+    /// When the guard that blocks it will have blocked it for too long; nothing once people were notified of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overdue: Option<Lease>,
     /// How many runs the last attempt at each phase has had beside the first one.
@@ -122,14 +122,14 @@ pub struct Pipeline {
     pub retried: BTreeMap<Name, u32>,
 }
 
-/// What the guards before a phase have left to be evaluated when its run is claimed.
+/// The guards before a phase that are left to be evaluated when its run is claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Recheck {
     /// The guards, as far as the store can answer them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<Guard>,
-    /// Until when the answers from outside are fresh.
+    /// Until when the results from outside are fresh.
     pub fresh_until: Lease,
 }
 
@@ -140,7 +140,7 @@ pub struct Recheck {
 pub enum State {
     /// It has not begun.
     Init,
-    /// The guards of a phase are to be looked at.
+    /// The guards of a phase are to be checked.
     Checking {
         phase: Name,
         /// Before or after it.
@@ -154,10 +154,10 @@ pub enum State {
     },
     Running {
         phase: Name,
-        /// Which approach of its strategy, counted from 0.
+        /// The index of the approach in its strategy.
         #[serde(default)]
         approach: u32,
-        /// By which task; without one an item is put into a queue.
+        /// The task of the phase; without one, an item is put into a queue.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         task: Option<TaskId>,
     },
@@ -165,17 +165,17 @@ pub enum State {
     Failed {
         phase: Name,
         error: Box<str>,
-        /// Whether it can be tried again.
+        /// Whether it can be retried.
         recoverable: bool,
     },
     Cancelled {
-        /// In which phase, if it had begun.
+        /// The phase that it was in, if it had begun.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         phase: Option<Name>,
     },
 }
 
-/// On which side of a phase guards stand.
+/// The side of a phase that guards are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum When {
@@ -185,7 +185,7 @@ pub enum When {
     Post,
 }
 
-/// Why a pipeline cannot go on.
+/// Why a pipeline is blocked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Reason {
@@ -193,28 +193,28 @@ pub enum Reason {
     /// A guard does not hold.
     Guard {
         guard: Name,
-        /// The part of it that fails, in words.
+        /// The part of it that does not hold, in words.
         part: Box<str>,
-        /// The last event that the answer knows of: what comes after it may change the answer.
+        /// The last event that the result takes into account: a later one may change the result.
         #[serde(default, skip_serializing_if = "is_none")]
         at: Seq,
-        /// When it is looked at again, if nothing is heard before.
+        /// When it is checked again, unless an event comes before.
         #[serde(default, skip_serializing_if = "is_never")]
         again: Lease,
-        /// Until when an event alone is no reason to look again: what happens by then is looked at together.
+        /// Until when an event alone causes no check: the events up to then are answered by one check.
         #[serde(default, skip_serializing_if = "is_never")]
         rest: Lease,
-        /// When it was looked at, for people.
+        /// When it was checked, for people.
         #[serde(default, skip_serializing_if = "is_unknown")]
         looked: Wall,
         /// The task of the phase, if there is one already.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<Held>,
     },
-    /// A guard has not held for too long, and a person is asked what now.
+    /// A guard has not held for too long, and a person is asked what to do.
     Overdue {
         guard: Name,
-        /// The part of it that fails, in words.
+        /// The part of it that does not hold, in words.
         part: Box<str>,
         decision: DecisionId,
         /// The task of the phase, if there is one already.
@@ -230,7 +230,7 @@ pub enum Reason {
     },
 }
 
-/// The task of a phase that a guard does not let begin.
+/// The task of a phase that a guard keeps from starting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub task: TaskId,
@@ -239,7 +239,7 @@ pub struct Held {
     pub approach: u32,
 }
 
-/// Something that was said on the way.
+/// A note that was recorded on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +273,7 @@ fn is_unknown(looked: &Wall) -> bool {
 }
 
 impl Reason {
-    /// The task of the phase that a guard does not let begin.
+    /// The task of the phase that a guard keeps from starting.
     pub fn held(&self) -> Option<&Held> {
         match self {
             Reason::Guard { held, .. } | Reason::Overdue { held, .. } => held.as_ref(),
@@ -281,7 +281,7 @@ impl Reason {
         }
     }
 
-    /// It without what is known beside the answer: the same answer may be found again and again.
+    /// The reason without the times and event numbers of the check: later checks may have the same result.
     pub fn timeless(&self) -> Reason {
         match self.clone() {
             Reason::Guard { guard, part, held, .. } => {
@@ -293,7 +293,7 @@ impl Reason {
 }
 
 impl Pipeline {
-    /// Reads the serialized form. Title and plan are not in it: they are those of the task.
+    /// Reads the serialized form. It does not include title and plan, which are in the spec of the task.
     pub fn restore(id: TaskId, data: &str) -> serde_json::Result<Pipeline> {
         Ok(Pipeline { id, ..serde_json::from_str(data)? })
     }
@@ -336,7 +336,7 @@ impl Pipeline {
             Input::Checked { phase, when, verdict, at } => self.checked(&phase, when, verdict, at, now, &mut buffer),
             Input::Refuted { task, verdict, at } => self.refuted(&task, verdict, at, now, &mut buffer),
             Input::Ended { task, end, runs } => self.ended(&task, end, runs, now, &mut buffer),
-            Input::AwaitingDecision { task, decision } => self.parked(&task, decision, &mut buffer),
+            Input::AwaitingDecision { task, decision } => self.awaits_decision(&task, decision, &mut buffer),
             Input::Pushed { phase, error } => self.pushed(&phase, error, now, &mut buffer),
             Input::Unclear { task, error } => match self.task() {
                 Some(current) if *current == task => {
@@ -347,7 +347,7 @@ impl Pipeline {
             },
             Input::CheckAgain { phase } => match &self.state {
                 State::Running { phase: current, task: None, .. } if *current == phase => {
-                    self.examine(phase, When::Pre, &mut buffer)
+                    self.check_guards(phase, When::Pre, &mut buffer)
                 }
                 _ => Outcome::Late,
             },
@@ -367,12 +367,11 @@ impl Pipeline {
                 }
             },
             Input::Set(vars) => self.set(vars, now, &mut buffer),
-            Input::Checkpoint(message) => self.say(message, now, &mut buffer),
+            Input::Checkpoint(message) => self.add_checkpoint(message, now, &mut buffer),
         };
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Checking { .. } | State::Running { task: None, .. } => Some(Lease(0)),
@@ -407,7 +406,7 @@ impl Pipeline {
     }
 
     fn current(&self) -> &Name {
-        self.phase().expect("who has a task is in a phase")
+        self.phase().expect("a pipeline with a task is in a phase")
     }
 
     fn emit(&self, fact: Fact, buffer: &mut EffectBuffer) {

@@ -1,17 +1,17 @@
-//! What a phase leaves to those after it: the fields of its result that its plan names.
+//! The output of a phase for the later ones: the fields of its result that its plan names.
 
 use serde_json::Map;
 
 use super::*;
 use crate::json;
 
-/// How much of one field is kept, in bytes.
+/// The largest field that is kept, in bytes.
 const FIELD_LIMIT: usize = 8 * 1_024;
 
 impl Pipeline {
-    /// Keeps the declared fields of the result of a phase, as one variable that is called like the phase. What is too much is cut or
-    /// left out, and a checkpoint tells: the work is done, so this is never a failure.
-    pub(super) fn take_in(&mut self, index: usize, output: Option<Value>, now: &Now, buffer: &mut EffectBuffer) {
+    /// Keeps the declared fields of the result of a phase, as one variable that is named after the phase. Fields that
+    /// are too large are cut or left out, with a checkpoint about it: the work is done, so this is never a failure.
+    pub(super) fn keep_output(&mut self, index: usize, output: Option<Value>, now: &Now, buffer: &mut EffectBuffer) {
         let Some(Value::Object(mut fields)) = output else { return };
         let (phase, declared) = (self.at(index).name.clone(), self.at(index).output.clone());
         let mut kept = Map::new();
@@ -29,12 +29,12 @@ impl Pipeline {
             }
         }
         for note in notes {
-            self.say(note.into(), now, buffer);
+            self.add_checkpoint(note.into(), now, buffer);
         }
     }
 }
 
-/// A field that can be kept, and what is to be said about it.
+/// The part of a field that can be kept, and a note if it is not all of it.
 fn fitted(name: &str, value: Value) -> (Option<Value>, Option<String>) {
     if let Err(error) = json::keepable(&value) {
         return (None, Some(format!("the output {name} was left out: {error}")));

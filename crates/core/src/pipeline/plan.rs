@@ -1,4 +1,4 @@
-//! What a pipeline does, phase by phase: what a runbook says of it, fixed when the pipeline starts.
+//! The definition of a pipeline, phase by phase, as the runbook has it when the pipeline starts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -16,40 +16,40 @@ use crate::pipeline::strategy::Approach;
 use crate::task::{LandSpec, Need, WorkspaceSpec, WorktreeSpec};
 use crate::time::Span;
 
-/// The most phases of one pipeline.
+/// How many phases a pipeline can have.
 pub const PHASE_LIMIT: usize = 10_000;
 
 /// The largest context of a pipeline, as JSON, in bytes.
 pub const CONTEXT_LIMIT: usize = 64 * 1_024;
 
-/// The longest name of a variable.
+/// The longest name of a variable, in bytes.
 pub const VARIABLE_LIMIT: usize = 64;
 
 /// How much of the variable `title` becomes the title of a pipeline, in characters.
 const CALLED_LIMIT: usize = 80;
 
-/// Names that mean something in every template, so that no variable can have them.
+/// Names with a meaning in every template, which no variable can have.
 pub const TAKEN: [&str; 8] = ["pipeline", "phase", "attempt", "loop", "true", "false", "none", "not"];
 
-/// How often a phase that fails is tried again, or left for another, unless the runbook says otherwise.
+/// How often a failed phase is retried, or left for another, unless the runbook says otherwise.
 pub const DEFAULT_TIMES: u32 = 3;
 
 /// Variables that phases share.
 pub type Context = BTreeMap<Box<str>, Value>;
 
-/// The definition of a pipeline. It stands by itself: nothing in it refers to the runbook that it came from.
+/// The definition of a pipeline. It is self-contained: nothing in it refers to the runbook that it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
     pub runbook: Box<str>,
-    /// Which pipeline of it.
+    /// The name of the pipeline in the runbook.
     pub name: Name,
-    /// Its variables, each with its default; without one it must be given.
+    /// Its variables, each with its default; a variable without one must be given.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub vars: BTreeMap<Box<str>, Option<Value>>,
-    /// Its phases. The first is the one that it begins with.
+    /// Its phases. The pipeline begins with the first.
     pub phases: Vec<Phase>,
-    /// The worktree that it works in, and where its work lands; without it, that is said when it starts.
+    /// The worktree that it works in, and where its work lands; without it, both are chosen at its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub land: Option<Box<PlanLand>>,
 }
@@ -58,19 +58,19 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanLand {
-    /// The branch of the worktree; one that is named after the pipeline without it.
+    /// The branch of the worktree; by default one that is named after the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Text>,
     /// The branch that its work lands on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub into: Option<Text>,
-    /// The phase that goes on when the work comes back. Without it a person looks at it.
+    /// The phase to continue with when the work comes back. Without it a person reviews the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Name>,
 }
 
 impl Plan {
-    /// What stands for the plan of a pipeline where only the log is known, or where the plan is set afterwards.
+    /// A placeholder where only the log is known, or where the plan is set afterwards.
     pub fn unknown() -> Arc<Plan> {
         static UNKNOWN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
             let name = Name::new("unknown").expect("a valid name");
@@ -84,15 +84,14 @@ impl Plan {
 #[serde(rename_all = "camelCase")]
 pub struct Phase {
     pub name: Name,
-    /// What is done in it.
     pub action: Action,
-    /// What must hold before it begins.
+    /// Guards that must hold before it begins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pre: Vec<Guard>,
-    /// What must hold before it is over.
+    /// Guards that must hold before it is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post: Vec<Guard>,
-    /// What is held while it runs.
+    /// The resources that are held while it runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
     /// Whether its locks are held until the end of the pipeline.
@@ -101,7 +100,7 @@ pub struct Phase {
     /// How long a run of it may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
-    /// How often a run that failed is followed by another before the phase has failed.
+    /// How many runs may follow a failed one before the phase has failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u32,
     /// How long a guard may block it.
@@ -112,35 +111,35 @@ pub struct Phase {
     pub output: Vec<Box<str>>,
     #[serde(default, skip_serializing_if = "After::is_next")]
     pub then: After,
-    /// What comes when it has failed.
+    /// What follows if it fails.
     #[serde(default, skip_serializing_if = "OnFail::is_fail")]
     pub on_fail: OnFail,
 }
 
-/// What comes after a phase.
+/// What follows a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum After {
-    /// The phase that is written below it, or the end.
+    /// The next phase in the list, or the end.
     #[default]
     Next,
     Phase(Name),
     Done,
 }
 
-/// What comes when a phase has failed.
+/// What follows the failure of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFail {
     #[default]
     Fail,
-    /// The phase is tried again, so many times; then the pipeline has failed.
+    /// The phase is retried this many times; then the pipeline has failed.
     Retry { times: u32 },
-    /// Another phase, so many times; then the pipeline has failed.
+    /// Another phase follows, this many times; then the pipeline has failed.
     Phase { to: Name, times: u32 },
 }
 
-/// What is done in a phase.
+/// The work of a phase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
@@ -154,19 +153,19 @@ pub enum Action {
     Push(Push),
 }
 
-/// Something that a run does.
+/// The work of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunCommand {
-    /// A line for the shell. Nothing is ever put into it: it finds the variables in its environment.
+    /// A line for the shell. Nothing is ever inserted: it finds the variables in its environment.
     Run(Box<str>),
-    /// A program with its arguments. Each of them is a template.
+    /// A program with its arguments, each of which is a template.
     Argv(Vec<Box<str>>),
-    /// An agent: a program that is given a prompt, which is a template.
+    /// An agent: a program that receives a prompt, which is a template.
     Agent {
-        /// What the runbook calls it.
+        /// Its name in the runbook.
         name: Name,
-        /// The program with its arguments, which are no templates.
+        /// The program with its arguments, which are not templates.
         command: Vec<Box<str>>,
         prompt: Box<str>,
     },
@@ -186,9 +185,9 @@ pub struct Merge {
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum MergeHow {
-    /// Only if nothing has to be made.
+    /// Only if no commit has to be made.
     FastForward,
-    /// Its commits are made anew on top.
+    /// Its commits are made again on top.
     Rebase,
     /// By a commit with two parents.
     MergeCommit,
@@ -198,22 +197,23 @@ pub enum MergeHow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Push {
     pub queue: Name,
-    /// What is higher comes first.
+    /// Items with a higher priority come first.
     #[serde(default)]
     pub priority: i32,
-    /// Which variables; all if there is none.
+    /// The variables in the item; all if the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vars: Vec<Box<str>>,
 }
 
-/// A text that stands there, or the value of a variable.
+/// A literal text, or the value of a variable.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Text {
-    /// The text itself.
     Literal(Box<str>),
-    /// What this variable has for a value, at the moment when it is needed.
-    Var { var: Box<str> },
+    /// The value of this variable at the time of use.
+    Var {
+        var: Box<str>,
+    },
 }
 
 impl std::fmt::Display for Text {
@@ -225,34 +225,27 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// Why a pipeline cannot start with these variables.
+/// Why variables are not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BindError {
-    /// One has no value.
     #[error("the variable {0:?} has no value")]
     Missing(Box<str>),
-    /// There is no such variable.
     #[error("there is no variable {0:?}")]
     Unknown(Box<str>),
-    /// No phase can set one of this name.
     #[error("{0:?} cannot be a variable: names are up to {VARIABLE_LIMIT} letters, digits, `-` and `_`, and begin with a letter")]
     BadName(Box<str>),
-    /// The name means something already.
     #[error("{0:?} has a meaning already, and cannot be a variable")]
     Taken(Box<str>),
-    /// It was given when the pipeline was started.
     #[error("the variable {0:?} was given when the pipeline was started, and a phase cannot change it")]
     Given(Box<str>),
-    /// One is nested too deeply.
     #[error("the variable {0:?}: {1}")]
     TooDeep(Box<str>, TooDeep),
-    /// Together they are too large.
     #[error("the variables of a pipeline may have at most {CONTEXT_LIMIT} bytes, these have {0}")]
     TooLarge(usize),
 }
 
 impl Phase {
-    /// One that does this, without conditions, after which the next comes.
+    /// A phase without conditions, followed by the next one.
     pub fn new(name: Name, action: Action) -> Phase {
         let (pre, post, needs) = (Vec::new(), Vec::new(), Vec::new());
         let (keeps, timeout, blocked_timeout, output) = (false, None, None, Vec::new());
@@ -292,7 +285,7 @@ impl OnFail {
 }
 
 impl Text {
-    /// The text, if it stands there.
+    /// The text, if it is literal.
     pub fn literal(&self) -> Option<&str> {
         match self {
             Text::Literal(text) => Some(text),
@@ -300,7 +293,7 @@ impl Text {
         }
     }
 
-    /// The text with these variables; `None` if it is the value of one that is not there.
+    /// The text with these variables; `None` if its variable has no value.
     pub fn get(&self, context: &Context) -> Option<Box<str>> {
         match self {
             Text::Literal(text) => Some(text.clone()),
@@ -308,14 +301,14 @@ impl Text {
         }
     }
 
-    /// The same where it names something: what is empty names nothing.
+    /// As above, for a name: an empty text names nothing.
     pub fn name(&self, context: &Context) -> Option<Box<str>> {
         self.get(context).filter(|text| !text.is_empty())
     }
 }
 
 impl Plan {
-    /// Where one that nobody has started by hand works, and where its work lands, if the plan names that branch.
+    /// Where a pipeline works that no person has started, and where its work lands, if the plan names that branch.
     pub fn place(&self, context: &Context) -> (WorkspaceSpec, Option<Box<LandSpec>>) {
         let Some(land) = &self.land else { return (WorkspaceSpec::Checkout, None) };
         let branch = land.branch.as_ref().and_then(|branch| branch.name(context));
@@ -340,27 +333,28 @@ impl Plan {
         Ok(context)
     }
 
-    /// The same for variables that come from elsewhere, as from an item: those that are not known are passed over.
+    /// As above, for variables that come from elsewhere, as from an item: unknown ones are ignored.
     pub fn bind_known(&self, mut given: Context) -> Result<Context, BindError> {
         given.retain(|name, _| self.vars.contains_key(name));
         self.bind(given)
     }
 
-    /// What people call a pipeline that nobody has given a title: what its variable `title` says, else its name.
+    /// The title of a pipeline that was given none: its variable `title`, or else its name.
     pub fn title(&self, context: &Context) -> Title {
         self.called(context).unwrap_or_else(|| Title::new(self.name.as_str()).expect("a name is a title"))
     }
 
-    /// What its variable `title` says, if that can be a title.
+    /// The value of its variable `title`, if that can be a title.
     pub fn called(&self, context: &Context) -> Option<Title> {
         let text = context.get("title")?.as_str()?.trim();
-        // The titles of its phases begin with it, and are to have room for their names.
+        // The titles of its phases begin with it, and must have room for their names.
         let end = text.char_indices().nth(CALLED_LIMIT).map_or(text.len(), |(end, _)| end);
         Title::new(text[..end].trim_end()).ok()
     }
 
-    /// The locks that are held until its end: those of the phases that keep theirs, and of all that may follow. The first phase
-    /// that keeps one takes all of them: two pipelines that took them one by one could wait for each other.
+    /// The locks that are held until its end: the locks of the phases that keep theirs, and of all that may follow. The
+    /// first phase that keeps a lock takes all of them: two pipelines that took them one by one could wait for each
+    /// other.
     pub fn kept(&self) -> BTreeSet<&Name> {
         let mut reached: BTreeSet<usize> = (0..self.phases.len()).filter(|index| self.phases[*index].keeps).collect();
         let mut open: Vec<usize> = reached.iter().copied().collect();
@@ -385,7 +379,7 @@ impl Plan {
         then.into_iter().chain(on_fail)
     }
 
-    /// What the runs of a phase hold in this pipeline, which may keep its locks by then.
+    /// The resources of the runs of a phase in this pipeline, which may keep its locks by then.
     pub fn needs(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> Vec<Need> {
         let kept = self.kept_in(phase, phase.keeps || is_keeping, pipeline);
         let is_kept = |need: &Need| kept.contains(&need.kept_by(pipeline));
@@ -393,20 +387,19 @@ impl Plan {
         own.into_iter().chain(kept).collect()
     }
 
-    /// What a pipeline that keeps its locks, or not, holds under its own name in a phase. The guards behind the phase are covered by all
-    /// that it needs, and its run is over by then.
+    /// The resources that a pipeline holds under its own name in a phase, depending on whether it keeps its locks. The
+    /// guards after the phase are covered by everything that the phase needs, and its run is over by then.
     pub fn kept_in(&self, phase: &Phase, is_keeping: bool, pipeline: &TaskId) -> BTreeSet<Need> {
         let locks = self.kept().into_iter().filter(|_| is_keeping).map(|name| Need::Lock(name.clone()));
         let guarded = phase.needs.iter().filter(|_| !phase.post.is_empty()).cloned();
         locks.chain(guarded).map(|need| need.kept_by(pipeline)).collect()
     }
 
-    /// The place of a phase.
+    /// The index of a phase.
     pub fn index(&self, phase: &Name) -> Option<usize> {
         self.phases.iter().position(|other| other.name == *phase)
     }
 
-    /// The phase of this name.
     pub fn phase(&self, name: &Name) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == *name)
     }
@@ -428,7 +421,7 @@ fn is_taken(name: &str) -> bool {
     TAKEN.contains(&name)
 }
 
-/// Whether a context can be kept: it is neither too large, nor nested too deeply.
+/// Whether a context can be stored: it is neither too large, nor nested too deeply.
 pub fn fits(context: &Context) -> Result<(), BindError> {
     for (name, value) in context {
         json::keepable(value).map_err(|error| BindError::TooDeep(name.clone(), error))?;
@@ -451,7 +444,7 @@ fn value<'a>(var: &str, context: &'a Context) -> Option<&'a Value> {
     context.get(var).or_else(field)
 }
 
-/// The variable in which the output of a phase is: it is called like the phase, in signs that a template can name.
+/// The variable with the output of a phase: the name of the phase, in characters that a template can name.
 pub fn output_var(phase: &Name) -> Box<str> {
     phase.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>().into()
 }
@@ -461,7 +454,7 @@ pub fn environment(context: &Context) -> BTreeMap<Box<str>, Box<str>> {
     let fields = context.iter().filter_map(|(name, value)| Some((name, value.as_object()?)));
     let fields = fields.flat_map(|(name, fields)| fields.iter().map(move |(field, value)| (format!("{name}.{field}"), value)));
     let mut env: BTreeMap<Box<str>, Box<str>> = fields.map(|(name, value)| (env_name(&name).into(), plain(value))).collect();
-    // What was given is never hidden by a field of something else.
+    // A field of another variable never hides a variable.
     env.extend(context.iter().map(|(name, value)| (env_name(name).into(), plain(value))));
     env
 }

@@ -1,4 +1,4 @@
-//! What others ask of a pipeline: where it is, what it waits for, and what it listens to.
+//! Queries about a pipeline: where it is, what it waits for, and which events it listens to.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ impl Pipeline {
         }
     }
 
-    /// The task that is at its phase.
+    /// The task of its phase.
     pub fn task(&self) -> Option<&TaskId> {
         match &self.state {
             State::Running { task, .. } => task.as_ref(),
@@ -38,28 +38,28 @@ impl Pipeline {
         }
     }
 
-    /// Whether it is over. One that failed may be tried again.
+    /// Whether it is over. A failed pipeline may be retried.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Done | State::Failed { .. } | State::Cancelled { .. })
     }
 
-    /// Whether it is one of these pipelines and runs: it has begun a phase, and is not over. One that waits before a phase for the
-    /// others of the same filter does not count, or two of them would wait for each other.
+    /// Whether the filter selects it and it runs: it has begun a phase, and is not over. A pipeline that waits before a
+    /// phase for the others of the same filter does not count, or two of them would wait for each other.
     pub fn is_running_as(&self, filter: &PipelineFilter) -> bool {
-        let is = |wanted: &Option<Text>, is: &str| wanted.as_ref().is_none_or(|wanted| wanted.literal() == Some(is));
+        let matches = |wanted: &Option<Text>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted.literal() == Some(value));
         let waits = matches!(self.gate(), Some((_, When::Pre)));
         let asks = || self.guards().iter().any(|guard| guard.wants(&self.context).running.contains(filter));
         let is_inside = |phase: &Name| self.phase() == Some(phase) && !waits;
         !self.is_over()
             && self.tasks > 0
-            && is(&filter.name, self.plan.name.as_str())
-            && is(&filter.runbook, &self.plan.runbook)
+            && matches(&filter.name, self.plan.name.as_str())
+            && matches(&filter.runbook, &self.plan.runbook)
             && filter.phase.as_ref().is_none_or(is_inside)
             && !(waits && asks())
     }
 
-    /// What it needs under its own name as it stands: the locks of the whole plan once one of its phases keeps them, and everything that a
-    /// phase with guards behind it needs until it leaves the phase.
+    /// The resources that it needs under its own name in its current state: the locks of the plan once one of its
+    /// phases keeps them, and until it leaves a phase with guards after it, everything that the phase needs.
     pub fn keeps(&self) -> BTreeSet<Need> {
         let is_inside = match &self.state {
             State::Running { .. } => true,
@@ -72,12 +72,12 @@ impl Pipeline {
         locks.chain(phase.into_iter().flat_map(|phase| self.plan.kept_in(phase, false, &self.id))).collect()
     }
 
-    /// The word for how it stands.
+    /// The word for its state.
     pub fn word(&self) -> &'static str {
         (&self.state).into()
     }
 
-    /// The phase whose guards are to be looked at, and on which side of it they stand.
+    /// The phase whose guards are to be checked, and the side that they are on.
     pub fn gate(&self) -> Option<(&Name, When)> {
         match &self.state {
             State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } } => {
@@ -92,13 +92,13 @@ impl Pipeline {
         }
     }
 
-    /// The guards that are to be looked at.
+    /// The guards that are to be checked.
     pub fn guards(&self) -> &[Guard] {
         let asked = self.gate().and_then(|(phase, when)| Some((self.plan.phase(phase)?, when)));
         asked.map_or(&[], |(phase, when)| if when == When::Pre { &phase.pre } else { &phase.post })
     }
 
-    /// The last event that the answer of the guard that holds it up knows of.
+    /// The last event that the result of the blocking guard takes into account.
     pub fn knows(&self) -> Option<Seq> {
         match &self.state {
             State::Blocked { reason: Reason::Guard { at, .. }, .. } => Some(*at),
@@ -106,7 +106,7 @@ impl Pipeline {
         }
     }
 
-    /// From when on an event is a reason to look at the guard that holds it up.
+    /// From when on an event causes a check of the blocking guard.
     pub fn rests(&self) -> Option<Lease> {
         match &self.state {
             State::Blocked { reason: Reason::Guard { rest, .. }, .. } => Some(*rest),
@@ -114,19 +114,19 @@ impl Pipeline {
         }
     }
 
-    /// Whether a runner checks its guards. Guards that ask the store alone have no checker: one that is noted belongs to an earlier phase,
-    /// and has perhaps died before it could report.
+    /// Whether a runner checks its guards. Guards that need the store alone have no checker: a recorded one belongs to
+    /// an earlier phase, and may have died before it could report.
     pub fn is_being_checked(&self) -> bool {
         self.checker.is_some() && !self.guards().iter().all(|guard| guard.wants(&self.context).is_internal())
     }
 
-    /// Whether the guard that holds it up is looked at again so soon that it need not hear of anything before.
+    /// Whether the blocking guard is checked again so soon that it need not listen to events before.
     pub fn is_asked_soon(&self) -> bool {
         matches!(&self.state, State::Blocked { reason: Reason::Guard { again, rest, .. }, .. } if again <= rest)
     }
 
-    /// What may change the answer of the guard that holds it up, when something happens to it. Who is looked at, or will be soon,
-    /// listens to nothing: the answer will know.
+    /// The sources whose events may change the result of the blocking guard. There are none while it is being checked,
+    /// or will be soon: that result will take the events into account.
     pub fn listens(&self) -> Vec<Source> {
         let State::Blocked { reason: Reason::Guard { guard, .. }, .. } = &self.state else { return Vec::new() };
         if self.is_being_checked() || self.is_asked_soon() {

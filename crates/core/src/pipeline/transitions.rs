@@ -24,24 +24,24 @@ impl Pipeline {
     /// A phase begins, for the first time or after others.
     fn enter(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         self.phase_started = now.stamp();
-        self.approach_phase(index, now, buffer)
+        self.approach_phase(index, buffer)
     }
 
     /// An attempt at a phase begins with its guards, if it has some.
-    fn approach_phase(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+    fn approach_phase(&mut self, index: usize, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
-        // An attempt that nothing is told of does not count.
+        // An attempt without an event does not count.
         if self.tasks >= TASK_LIMIT {
             return self.too_many(phase, buffer);
         }
-        // Every run at it counts, also those by which its task was tried again.
+        // Every run counts as an attempt, also the retries of its task.
         let more = self.retried.remove(&phase).unwrap_or_default().saturating_add(1);
         let attempts = self.attempts.entry(phase.clone()).or_default();
         *attempts = attempts.saturating_add(more);
         (self.attempt, self.recheck) = (*attempts, None);
         match self.at(index).pre.is_empty() {
-            true => self.go(index, 0, now, buffer),
-            false => self.examine(phase, When::Pre, buffer),
+            true => self.begin_action(index, 0, buffer),
+            false => self.check_guards(phase, When::Pre, buffer),
         }
     }
 
@@ -50,7 +50,7 @@ impl Pipeline {
         self.fail(phase, error.into(), false, buffer)
     }
 
-    pub(super) fn examine(&mut self, phase: Name, when: When, buffer: &mut EffectBuffer) -> Outcome {
+    pub(super) fn check_guards(&mut self, phase: Name, when: When, buffer: &mut EffectBuffer) -> Outcome {
         self.emit(Fact::Checking { phase: phase.clone(), when, attempt: self.attempt }, buffer);
         self.state = State::Checking { phase, when };
         Outcome::Check
@@ -62,8 +62,8 @@ impl Pipeline {
         Outcome::Blocked
     }
 
-    /// What is done in a phase begins.
-    fn go(&mut self, index: usize, approach: u32, _now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+    /// The work of a phase begins.
+    fn begin_action(&mut self, index: usize, approach: u32, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
         let is_push = matches!(self.at(index).action, Action::Push(_));
         if self.tasks >= TASK_LIMIT {
@@ -83,8 +83,8 @@ impl Pipeline {
         phase_task(&self.id, self.tasks)
     }
 
-    /// A runner wants to look at its guards. From here on what happens may change the answer that it will find; and should it find
-    /// none, somebody else is to look at once.
+    /// A runner wants to check its guards. Events from here on may change the result that it will find; and should it
+    /// find none, another runner is to check at once.
     pub(super) fn begin_check(&mut self, by: RunnerId, is_free: bool, heard: Seq, now: &Now) -> Outcome {
         let is_due = self.next_deadline().is_some_and(|due| due <= now.lease);
         let has_run_since = self.knows().is_some_and(|at| at < heard);
@@ -135,7 +135,7 @@ impl Pipeline {
         }
     }
 
-    /// Nothing stands in the way on this side of a phase.
+    /// The guards on this side of a phase do not block it.
     pub(super) fn pass(&mut self, index: usize, when: When, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match (when, self.held().cloned()) {
             (When::Pre, Some(Held { task, approach })) => {
@@ -145,9 +145,9 @@ impl Pipeline {
                 Outcome::Noted
             }
             (When::Pre, None) => {
-                // What was spent before it was not spent in it.
+                // The time before the phase does not count as time in it.
                 self.phase_started = now.stamp();
-                self.go(index, 0, now, buffer)
+                self.begin_action(index, 0, buffer)
             }
             (When::Post, _) => self.leave(index, now, buffer),
         }
@@ -170,7 +170,7 @@ impl Pipeline {
         }
     }
 
-    /// Its work did not land: the phase that its plan names goes on.
+    /// Its work did not land: it continues with the phase that its plan names.
     pub(super) fn returned(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.plan.land.as_ref().and_then(|land| self.plan.index(land.returned.as_ref()?));
         match (&self.state, phase) {
@@ -179,12 +179,12 @@ impl Pipeline {
         }
     }
 
-    /// What was to be done in a phase is done.
+    /// The work of a phase is done.
     fn complete(&mut self, index: usize, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index);
         match phase.post.is_empty() {
             true => self.leave(index, now, buffer),
-            false => self.examine(phase.name.clone(), When::Post, buffer),
+            false => self.check_guards(phase.name.clone(), When::Post, buffer),
         }
     }
 
@@ -206,18 +206,21 @@ impl Pipeline {
         *self.retried.entry(phase.clone()).or_default() += runs.saturating_sub(1);
         match end {
             PhaseEnd::Success { output } => {
-                self.take_in(index, output, now, buffer);
+                self.keep_output(index, output, now, buffer);
                 self.complete(index, now, buffer)
             }
-            PhaseEnd::Failed { error, tail, timed_out } => self.fall(index, approach, error, &tail, timed_out, now, buffer),
+            PhaseEnd::Failed { error, tail, timed_out } => {
+                self.task_failed(index, approach, error, &tail, timed_out, now, buffer)
+            }
             PhaseEnd::Refused { error } => self.failed_by_guard(index, error, now, buffer),
             PhaseEnd::Dropped { how } => self.fail(phase, format!("its task was {how}").into(), true, buffer),
         }
     }
 
-    /// The task of a phase has failed: the next approach, if the phase has a strategy and that is a reason.
+    /// The task of a phase has failed: the next approach follows, if the phase has a strategy and falls back on this
+    /// error.
     #[expect(clippy::too_many_arguments, reason = "they are what is known of the end")]
-    fn fall(
+    fn task_failed(
         &mut self,
         index: usize,
         approach: u32,
@@ -230,11 +233,11 @@ impl Pipeline {
         let Action::Strategy { name, approaches } = &self.at(index).action else { return self.failed(index, error, now, buffer) };
         let strategy = Strategy { name: name.clone(), approaches: approaches.clone(), current: approach as usize };
         let name = name.clone();
-        let told = format!("{error}\n{tail}").into();
-        match strategy.step(strategy::Input::Failed { error: told, timed_out }).outcome {
+        let details = format!("{error}\n{tail}").into();
+        match strategy.step(strategy::Input::Failed { error: details, timed_out }).outcome {
             strategy::Outcome::TryNext { index: next, from, to, .. } => {
                 self.emit(Fact::Fallback { strategy: name, from, to, error }, buffer);
-                self.go(index, u32::try_from(next).unwrap_or(u32::MAX), now, buffer)
+                self.begin_action(index, u32::try_from(next).unwrap_or(u32::MAX), buffer)
             }
             strategy::Outcome::Exhausted { at, .. } => {
                 self.emit(Fact::Exhausted { strategy: name, approach: at, error: error.clone() }, buffer);
@@ -244,16 +247,16 @@ impl Pipeline {
         }
     }
 
-    /// A phase has failed: the runbook says what comes then.
+    /// A phase has failed: the runbook says what follows.
     fn failed(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        match self.leads_on(index) {
-            true => self.lead_on(index, error, now, buffer),
+        match self.has_follow_up(index) {
+            true => self.follow_up(index, error, now, buffer),
             false => self.fail(self.at(index).name.clone(), error, true, buffer),
         }
     }
 
-    /// Whether the runbook says what comes after the failure of a phase, and that may come once more.
-    pub(super) fn leads_on(&self, index: usize) -> bool {
+    /// Whether the runbook says what follows the failure of a phase, and its limit is not reached.
+    pub(super) fn has_follow_up(&self, index: usize) -> bool {
         let Phase { name, on_fail, .. } = self.at(index);
         let failures = self.failures.get(name).copied().unwrap_or(0);
         match on_fail {
@@ -262,23 +265,18 @@ impl Pipeline {
         }
     }
 
-    /// A phase has failed, and something else follows.
-    pub(super) fn lead_on(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+    /// A phase has failed, and the pipeline continues.
+    pub(super) fn follow_up(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
-        self.go_on(phase, error, buffer);
+        self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, buffer);
+        *self.failures.entry(phase).or_default() += 1;
         match self.at(index).on_fail.clone() {
             OnFail::Phase { to, .. } => {
                 let to = self.plan.index(&to).expect("a plan leads to phases that it has");
                 self.enter(to, now, buffer)
             }
-            OnFail::Retry { .. } | OnFail::Fail => self.approach_phase(index, now, buffer),
+            OnFail::Retry { .. } | OnFail::Fail => self.approach_phase(index, buffer),
         }
-    }
-
-    /// A phase has failed, and the pipeline has not.
-    fn go_on(&mut self, phase: Name, error: Box<str>, buffer: &mut EffectBuffer) {
-        self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, buffer);
-        *self.failures.entry(phase).or_default() += 1;
     }
 
     pub(super) fn fail(&mut self, phase: Name, error: Box<str>, recoverable: bool, buffer: &mut EffectBuffer) -> Outcome {
@@ -287,7 +285,7 @@ impl Pipeline {
         Outcome::Over
     }
 
-    pub(super) fn parked(&mut self, task: &TaskId, decision: Option<DecisionId>, buffer: &mut EffectBuffer) -> Outcome {
+    pub(super) fn awaits_decision(&mut self, task: &TaskId, decision: Option<DecisionId>, buffer: &mut EffectBuffer) -> Outcome {
         match (&self.state, decision) {
             (State::Running { phase, approach, task: Some(current) }, Some(decision)) if current == task => {
                 let reason = Reason::Decision { decision, approach: *approach, task: task.clone() };
@@ -316,7 +314,7 @@ impl Pipeline {
         }
     }
 
-    /// A guard may say something else: it is looked at again at once.
+    /// The result of a guard may have changed: the guard is checked again at once.
     pub(super) fn poll(&mut self, now: &Now) -> Outcome {
         match &mut self.state {
             State::Blocked { reason: Reason::Guard { again, .. }, .. } => {
@@ -357,7 +355,7 @@ impl Pipeline {
                 self.emit(Fact::Retry { phase }, buffer);
                 self.failures.clear();
                 self.phase_started = now.stamp();
-                self.approach_phase(index, now, buffer)
+                self.approach_phase(index, buffer)
             }
             State::Init
             | State::Checking { .. }
@@ -368,13 +366,13 @@ impl Pipeline {
         }
     }
 
-    /// Whether nothing can come of it any more. One that failed may be tried again.
-    fn is_through(&self) -> bool {
+    /// Whether it is over for good. A failed pipeline may be retried.
+    fn is_final(&self) -> bool {
         matches!(self.state, State::Done | State::Cancelled { .. })
     }
 
-    pub(super) fn say(&mut self, message: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        if self.is_through() {
+    pub(super) fn add_checkpoint(&mut self, message: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
+        if self.is_final() {
             return Outcome::Refused(Refusal::Over);
         }
         let checkpoint = Checkpoint { phase: self.phase().cloned(), message, at: now.wall };
@@ -384,13 +382,13 @@ impl Pipeline {
     }
 
     pub(super) fn set(&mut self, vars: Context, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        if self.is_through() {
+        if self.is_final() {
             return Outcome::Refused(Refusal::Over);
         }
         let named = vars.keys().try_for_each(|name| plan::check_name(name));
         match named.and_then(|()| self.merge(vars, buffer)) {
             Ok(()) => {
-                // A guard may ask about something else with them, and what was found out was about other things.
+                // With other variables a guard may ask other questions, which the collected results do not answer.
                 self.recheck.iter_mut().for_each(|recheck| recheck.fresh_until = Lease(0));
                 self.poll(now);
                 Outcome::Noted
@@ -417,7 +415,7 @@ impl Pipeline {
     }
 }
 
-/// The id of a task of a pipeline: they are counted from 1.
+/// The id of a task of a pipeline. The tasks are counted from 1.
 pub fn phase_task(pipeline: &TaskId, number: u32) -> TaskId {
     TaskId::new(&format!("{pipeline}.{number}")).expect("the id of a pipeline leaves room for a number")
 }

@@ -1,4 +1,4 @@
-//! How attempts and items end: what follows a failure, where the dead go, and how they come back.
+//! How attempts and items end: retries, dead items, and their return.
 
 use super::{Attempt, Fact, HISTORY_LIMIT, Origin, Outcome, Part, Queue, Queues, State, wall_after};
 use crate::event::Event;
@@ -23,11 +23,11 @@ impl FailedAttempt {
 }
 
 impl Queues {
-    /// Ends an attempt that has failed: another follows, unless it was the last.
+    /// Ends an attempt that has failed: another one follows, unless it was the last.
     pub(super) fn end(&mut self, id: ItemId, failed: FailedAttempt, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let FailedAttempt { error, timed_out, retry_after } = failed;
         let item = self.items.get_mut(&id).expect("the caller has found it");
-        let State::Processing(taken) = &item.state else { unreachable!("only one who works can fail") };
+        let State::Processing(taken) = &item.state else { unreachable!("only an item that is processed can fail") };
         let (name, holder, epoch) = (item.queue.clone(), taken.holder.clone(), taken.epoch);
         let is_last = retry_after.is_none() || item.attempts >= self.queues[&name].config.max_attempts;
         let retry_after = retry_after.unwrap_or_default();
@@ -47,8 +47,8 @@ impl Queues {
         Outcome::Failed { due }
     }
 
-    /// An item is dead: it goes to the dead-letter queue if there is one with room, and stays where it is otherwise. One that
-    /// died before, elsewhere, stays: it must not go round in circles.
+    /// An item is dead: it goes to the dead-letter queue if there is one with room, and stays where it is otherwise. An
+    /// item that died before in another queue stays, so that it does not go round in circles.
     fn move_to_dead(&mut self, id: ItemId, reason: Box<str>, at: Wall, buffer: &mut EffectBuffer) -> Option<Name> {
         let item = self.items.get_mut(&id).expect("the caller has found it");
         let name = item.queue.clone();
@@ -112,7 +112,7 @@ impl Queues {
     }
 }
 
-/// Adds an attempt to a history, which keeps the last ones.
+/// Adds an attempt to a history and drops the oldest one beyond the limit.
 pub(crate) fn remember(history: &mut Vec<Attempt>, attempt: Attempt) {
     history.push(attempt);
     if history.len() > HISTORY_LIMIT {

@@ -1,4 +1,4 @@
-//! What can happen to a queue and its items, as the event log keeps it.
+//! The events of a queue and its items in the log.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
@@ -7,28 +7,28 @@ use super::{Config, Data};
 use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
 use crate::time::Wall;
 
-/// What can happen to a queue or one of its items. The variants are the second words of the events.
+/// The events of a queue or one of its items in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "queue:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {
-    /// The queue was made, or its terms were changed.
+    /// The queue was defined, or its terms were changed.
     Defined(Config),
     /// Nothing is taken from it any more.
     Paused {},
     /// Items are taken from it again.
     Resumed {},
-    /// An item came. The event's number is its id.
+    /// An item was pushed. The event's number is its id.
     Push {
         item: ItemId,
         data: Data,
-        /// What is higher comes first.
+        /// Items with a higher priority come first.
         #[serde(default, skip_serializing_if = "is_zero")]
         priority: i32,
         /// When it may be taken, if not at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         not_before: Option<Wall>,
-        /// What keeps others out while it is not over.
+        /// Items with the same key are refused while this one is open.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dedupe: Option<DedupeKey>,
     },
@@ -36,40 +36,40 @@ pub enum Fact {
     Take {
         item: ItemId,
         holder: HolderId,
-        /// Which attempt this is, counted from 1.
+        /// The number of the attempt, counted from 1.
         attempt: u32,
     },
     Complete {
         item: ItemId,
         holder: HolderId,
-        /// In which take.
+        /// The number of the take.
         epoch: Epoch,
     },
     Fail {
         item: ItemId,
         holder: HolderId,
-        /// Which take.
+        /// The number of the take.
         epoch: Epoch,
         error: Box<str>,
         /// Whether its time was over; then the event's number is the fence.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         timed_out: bool,
-        /// When the next may begin, if not at once.
+        /// When the next attempt may begin, if not at once.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Wall>,
     },
-    /// An item will not be tried again by itself.
+    /// An item will not be retried by itself.
     Dead {
         item: ItemId,
         reason: Box<str>,
         /// The queue that it went to, if it did not stay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         moved_to: Option<Name>,
-        /// What keeps others out again when it is tried again.
+        /// The key under which items are refused once more when this one is requeued.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dedupe: Option<DedupeKey>,
     },
-    /// A person wants an item tried again.
+    /// A person retries an item.
     Requeue {
         item: ItemId,
         /// The queue that it went back to, if it was in another.
@@ -86,7 +86,7 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl Fact {
-    /// The kind as it stands in the log.
+    /// The kind as the log has it.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
@@ -105,7 +105,7 @@ impl Fact {
         }
     }
 
-    /// The fields as JSON text, without the word for it: that stands in the event's kind.
+    /// The fields as JSON text, without the word for the fact, which is part of the event's kind.
     pub(crate) fn data(&self) -> Result<String, serde_json::Error> {
         // An object with one key. Going through a tree of values would cost as much as the rest of a push.
         let text = serde_json::to_string(self)?;

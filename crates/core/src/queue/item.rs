@@ -1,4 +1,4 @@
-//! One thing in a queue, from its push to its end.
+//! One item of a queue, from its push to its end.
 
 use std::sync::Arc;
 
@@ -11,48 +11,47 @@ use crate::ids::{DedupeKey, Epoch, HolderId, ItemId, Name};
 use crate::json::{self, JsonError};
 use crate::time::{Lease, Span, Stamp, Wall};
 
-/// The largest content of an item, as JSON, in bytes. What is larger belongs in a file whose path the item carries.
+/// The largest content of an item, as JSON, in bytes. Larger content belongs in a file whose path the item carries.
 pub const DATA_LIMIT: usize = 64 * 1_024;
 
-/// One step of priority counts as much as having waited for so long: nothing of a low priority waits for ever.
+/// One step of priority counts as much as this much waiting, so that no item of a low priority waits for ever.
 pub const AGEING: Span = Span::from_secs(3_600);
 
-/// How many attempts an item remembers: the last ones.
+/// How many failed attempts an item remembers: the last ones.
 pub const HISTORY_LIMIT: usize = 20;
 
-/// What an item carries: any JSON. A copy of it costs nothing.
+/// The content of an item: any JSON. A copy of it costs nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Data(Arc<Value>);
 
 /// Why a text cannot be the content of an item.
 #[derive(Debug, Error)]
 pub enum DataError {
-    /// It is no JSON, or cannot be kept.
+    /// It is not JSON, or cannot be stored.
     #[error(transparent)]
     Json(#[from] JsonError),
     #[error("an item may have at most {DATA_LIMIT} bytes, this one has {bytes}")]
     TooLarge { bytes: usize },
 }
 
-/// A thing in a queue. The baseline of the log keeps it in its serialized form, which has no moments of the lease clock: a new
-/// field needs a default.
+/// An item of a queue. The baseline of the log keeps it in its serialized form, which has no times on the lease clock:
+/// a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Item {
-    /// Which one: the number of the event that pushed it.
+    /// The number of the event that pushed it.
     #[serde(skip_serializing)]
     pub id: ItemId,
     pub queue: Name,
     pub data: Data,
-    /// What is higher comes first.
+    /// Items with a higher priority come first.
     pub priority: i32,
-    /// When it was pushed.
     #[serde(with = "wall_alone")]
     pub created: Stamp,
-    /// While it is not over, nothing else with this key is pushed. One that is dead keeps it for when it is tried again.
+    /// While it is open, no other item with this key is pushed. A dead item keeps the key for when it is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe: Option<DedupeKey>,
-    /// How often it was taken, since a person last asked for it to be tried again.
+    /// How often it was taken, since a person last requeued it.
     pub attempts: u32,
     /// The number of its last take or time-out: every epoch below it is fenced.
     pub fence: Epoch,
@@ -86,14 +85,14 @@ pub enum State {
     },
     /// It is done. No row is kept of it: the log has it.
     Completed,
-    /// It will not be tried again by itself.
+    /// It will not be retried by itself.
     Dead {
         reason: Box<str>,
         at: Wall,
     },
 }
 
-/// The state of an item as the log tells it.
+/// The state of an item as the log has it.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LoggedState {
@@ -102,12 +101,12 @@ enum LoggedState {
     Dead { reason: Box<str>, at: Wall },
 }
 
-/// Who works on an item.
+/// The take of an item that is being processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     pub holder: HolderId,
     pub since: Stamp,
-    /// The number of the take: the fencing number of all that its holder does with it.
+    /// The number of the take, by which the calls of its holder are fenced.
     pub epoch: Epoch,
     /// When others may take it, unless it is extended.
     pub until: Lease,
@@ -159,7 +158,7 @@ impl From<LoggedState> for State {
     }
 }
 
-/// A moment on the wall clock alone.
+/// A time on the wall clock alone.
 mod wall_alone {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -183,7 +182,7 @@ impl Data {
     /// Takes a value, if it is neither too large nor nested too deeply.
     pub fn new(value: Value) -> Result<Data, DataError> {
         json::keepable(&value).map_err(JsonError::from)?;
-        // What counts is what is kept: spaces between the parts are not.
+        // The limit is for the stored form, which has no spaces between the parts.
         let bytes = value.to_string().len();
         if bytes > DATA_LIMIT { Err(DataError::TooLarge { bytes }) } else { Ok(Data(Arc::new(value))) }
     }
@@ -222,7 +221,7 @@ impl State {
 }
 
 impl Item {
-    /// Its place among those that wait: what is lower comes first. It never changes, so that one index has all in order.
+    /// Its rank among waiting items: lower ones come first. It never changes, so that one index has all items in order.
     pub fn rank(&self) -> i64 {
         self.created.lease.0.saturating_sub(i64::from(self.priority).saturating_mul(AGEING.as_ms()))
     }
@@ -232,18 +231,18 @@ impl Item {
         matches!(self.state, State::Pending { not_before: None })
     }
 
-    /// The key with which nothing else is pushed now.
+    /// The key under which other items are refused now.
     pub fn keeps_out(&self) -> Option<&DedupeKey> {
         let is_dead = matches!(self.state, State::Dead { .. }) || self.origin.is_some();
         self.dedupe.as_ref().filter(|_| !is_dead)
     }
 
-    /// When time alone changes how it stands.
+    /// When time alone changes its state.
     pub fn due(&self) -> Option<Lease> {
         self.state.due()
     }
 
-    /// The word for how it stands.
+    /// The word for its state.
     pub fn status(&self) -> &'static str {
         self.state.word()
     }

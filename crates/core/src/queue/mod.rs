@@ -1,4 +1,4 @@
-//! Queues: things that wait to be worked on, each by one at a time, until they are done or dead.
+//! Queues: items that wait to be processed, each by one holder at a time, until they are done or dead.
 //!
 //! ```text
 //!   push            take                     complete
@@ -10,13 +10,13 @@
 //!            +--- requeue --- Dead, here or as Pending in the dead-letter queue
 //! ```
 //!
-//! Invariants: an item is worked on by one holder at a time, under the epoch that is its fence; a queue knows how many items
-//! it has; whoever waits for an item stands in the line of a queue that is there.
+//! Invariants: an item is processed by one holder at a time, under the epoch that is its fence; a queue knows how many
+//! items it has; every waiter for an item belongs to an existing queue.
 //!
-//! Time is looked at by those who take: the first few items whose time has come are put in order before one is chosen, so
-//! that no process has to watch. Runners do the same where nobody takes, so that the dead are told of. Like the locks of a
-//! project, all queues are one machine: it is the model of a whole project in tests, and filled with the rows of one batch it
-//! *is* the decision.
+//! Takes carry out what is due: the first few items whose time has come are settled before one is chosen, so that no
+//! process has to watch the time. Runners do the same for queues without takes, so that dead items are reported. Like
+//! the locks of a project, all queues are one machine: it is the model of all queues of a project in tests, and filled
+//! with the rows of one batch it *is* the decision.
 
 use std::collections::BTreeMap;
 
@@ -42,34 +42,34 @@ pub use item::{AGEING, Attempt, DATA_LIMIT, Data, DataError, HISTORY_LIMIT, Item
 pub use part::Part;
 pub use waiters::{Taker, Waiting};
 
-/// How many items whose time has come a take looks at before it chooses.
+/// How many items whose time has come a take settles before it chooses.
 pub const DUE_PER_TAKE: usize = 4;
 
-/// How many items whose time has come one [`Input::Settle`] puts where they belong.
+/// How many items whose time has come one [`Input::Settle`] settles.
 pub const DUE_PER_SETTLE: usize = 16 * DUE_PER_TAKE;
 
-/// The most attempts that an item can have.
+/// How many attempts an item can have at most.
 pub const ATTEMPTS_LIMIT: u32 = 1_000;
 
-/// The most items that a queue can have.
+/// How many items a queue can have at most.
 pub const LENGTH_LIMIT: u32 = 10_000_000;
 
-/// How many it can have unless it is defined otherwise.
+/// How many items a queue can have unless it is defined otherwise.
 pub const DEFAULT_LENGTH: u32 = 1_000_000;
 
 /// How many queues a project can have.
 pub const QUEUES_LIMIT: usize = 1_000;
 
-/// The longest error text that is kept of an attempt, in bytes.
+/// The longest error text of an attempt that is kept, in bytes.
 pub const ERROR_LIMIT: usize = 10_000;
 
-/// All queues of a project, their items, and those who wait for one.
+/// All queues of a project, their items, and their waiters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queues {
     pub queues: BTreeMap<Name, Queue>,
-    /// The items, wherever they are.
+    /// The items of all queues.
     pub items: BTreeMap<ItemId, Item>,
-    /// Those who wait, in the order of their arrival.
+    /// The waiters, in the order of their arrival.
     pub takers: BTreeMap<Ticket, Taker>,
 }
 
@@ -89,29 +89,28 @@ pub struct Queue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
-    /// How long an item that was taken is left to its holder.
+    /// How long an item that was taken stays with its holder.
     pub visibility_timeout: Span,
-    /// How often it is taken at most.
+    /// How often an item is taken at most.
     pub max_attempts: u32,
-    /// Where it goes when it is dead.
+    /// The queue for dead items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<Name>,
     /// How many items it has at most.
     pub max_length: u32,
 }
 
-/// What can be asked of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Make it, or change its terms.
+    /// Create it, or change its terms.
     Define(Config),
     Push(Vec<New>),
     /// Take the first item, or wait for one.
     Take {
         holder: HolderId,
-        /// How one who waits can be reached.
+        /// How a waiting process can be reached.
         wait: Option<WaitingProcess>,
-        /// The position among the waiters, of one who waits already.
+        /// The ticket of a holder that waits already.
         ticket: Option<Ticket>,
     },
     Leave {
@@ -123,16 +122,16 @@ pub enum Input {
     Fail {
         hold: Hold,
         error: Box<str>,
-        /// How long to wait before the next; without it there is none, however many are left.
+        /// The delay of the next attempt; without it there is none, however many are left.
         retry_after: Option<Span>,
     },
-    /// Put the first items whose time has come where they belong.
+    /// Settle the first items whose time has come.
     Settle,
-    /// Try a dead item again, or send it back to where it died.
+    /// Retry a dead item, or send it back to where it died.
     Requeue(ItemId),
-    /// The same for many: the first few of this kind.
+    /// Requeue the first few items of this part.
     RequeueAll(Part, usize),
-    /// Remove the first few items of this kind.
+    /// Remove the first few items of this part.
     Purge(Part, usize),
     /// Let nothing be taken.
     Pause,
@@ -144,24 +143,23 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct New {
     pub data: Data,
-    /// What is higher comes first.
+    /// Items with a higher priority come first.
     pub priority: i32,
-    /// How long it is not to be taken.
+    /// How long it cannot be taken.
     pub delay: Span,
-    /// Keeps it out while another with this key is not over.
+    /// It is refused while another item with this key is open.
     pub dedupe: Option<DedupeKey>,
 }
 
-/// Whoever works on an item says so with every call.
+/// The claim on an item, which its holder presents with every call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     pub item: ItemId,
     pub holder: HolderId,
-    /// In which take.
+    /// The number of the take.
     pub epoch: Epoch,
 }
 
-/// What a queue can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Defined,
@@ -170,7 +168,7 @@ pub enum Outcome {
     Unknown,
     /// The dead-letter queue is not there, or is the queue itself.
     BadDeadLetter(Name),
-    /// What became of each item.
+    /// The result for each item.
     Pushed(Vec<Pushed>),
     Taken(Box<Item>),
     /// There is nothing to take.
@@ -181,10 +179,10 @@ pub enum Outcome {
     /// Nothing is taken from it.
     Halted,
     Waiting(Waiting),
-    /// The line has no place left.
+    /// The queue has as many waiters as it can have.
     TooManyWaiters,
     Left,
-    /// It is yours until then.
+    /// The item stays with its holder until then.
     Extended {
         until: Lease,
     },
@@ -200,11 +198,11 @@ pub enum Outcome {
     },
     /// There is no such item in this queue: it is done, removed, or never was.
     NoItem,
-    /// Nobody works on it: this very attempt has ended.
+    /// The item is not processed: this very attempt has ended.
     NotProcessing {
         status: &'static str,
     },
-    /// Another works on it.
+    /// Another holder processes it.
     NotOwner {
         holder: HolderId,
     },
@@ -212,12 +210,12 @@ pub enum Outcome {
     Fenced {
         fence: Epoch,
     },
-    /// What time has done is carried out.
+    /// The items whose time has come are settled.
     Settled {
-        /// Whether there is more of it.
+        /// Whether more of them are left.
         more: bool,
     },
-    /// It waits to be taken again.
+    /// It can be taken again.
     Requeued {
         queue: Name,
     },
@@ -226,10 +224,9 @@ pub enum Outcome {
     },
     /// The queue that it came from is gone or full.
     NoWayBack(Name),
-    /// How many wait to be taken again, and how many cannot go back.
     SomeRequeued {
         count: usize,
-        /// How many cannot.
+        /// How many cannot go back.
         stuck: usize,
     },
     Purged {
@@ -240,11 +237,11 @@ pub enum Outcome {
     Resumed,
 }
 
-/// What became of an item that was pushed.
+/// The result of a push for one item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     Added(ItemId),
-    /// One with its key is there already, and is not over.
+    /// An open item has its key already.
     Duplicate(ItemId),
     /// The queue has no room.
     Full,
@@ -308,12 +305,11 @@ impl Queues {
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         self.items.values().filter_map(Item::due).min()
     }
 
-    /// How all stands at this moment, for those who only look: what time has done is seen before anybody carries it out.
+    /// The state at this moment for readers, including due changes that were not carried out yet.
     pub fn as_of(mut self, now: &Now) -> Queues {
         let names: Vec<Name> = self.queues.keys().cloned().collect();
         for name in &names {
@@ -323,15 +319,15 @@ impl Queues {
         self
     }
 
-    /// Panics if an invariant is broken. What it says of lengths holds where all items are there.
+    /// Panics if an invariant is broken. The check of lengths needs all items to be loaded.
     pub fn check(&self) {
         self.items.values().for_each(Item::check);
         for queue in self.queues.values() {
             let there = self.items.values().filter(|item| item.queue == queue.name).count();
-            assert_eq!(there, queue.length as usize, "{} does not know how long it is", queue.name);
+            assert_eq!(there, queue.length as usize, "{} has a wrong length", queue.name);
         }
         for taker in self.takers.values() {
-            assert!(self.queues.contains_key(&taker.queue), "somebody waits for {}, which is not there", taker.queue);
+            assert!(self.queues.contains_key(&taker.queue), "a taker waits for {}, which is not there", taker.queue);
         }
     }
 
@@ -359,7 +355,8 @@ impl Queues {
             && let Some(item) = self.items.values().find(same)
         {
             let id = item.id;
-            // One whose last attempt has run out of time is dead, though nobody has looked at it since: it keeps nobody out.
+            // An item whose last attempt has timed out is dead, though this was not carried out yet: it does not refuse
+            // others.
             if !taking::is_over(item, now) || item.attempts < self.queues[name].config.max_attempts {
                 return Pushed::Duplicate(id);
             }
@@ -393,7 +390,7 @@ impl Queues {
         Pushed::Added(id)
     }
 
-    /// Says whether that was a change.
+    /// Returns whether that was a change.
     fn set_paused(&mut self, name: &Name, paused: bool) -> bool {
         let queue = self.queues.get_mut(name).expect("it was looked for before");
         std::mem::replace(&mut queue.paused, paused) != paused

@@ -1,19 +1,19 @@
-//! The parts of a queue: its items by how they stand, each part in an order of its own.
+//! The parts of a queue: its items by state, each part in an order of its own.
 
 use super::{Item, State};
 
-/// The items of a queue by how they stand; each is in one part only.
+/// The items of a queue by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Those that can be taken at once, in their order.
+    /// Items that can be taken at once, in order of rank.
     Ready,
-    /// Those that wait for a time: the earliest first.
+    /// Items that wait for a time, the earliest first.
     Backoff,
-    /// Those that are worked on: the one whose time is over first comes first.
+    /// Items that are processed, the one that times out first comes first.
     Processing,
-    /// Those that are dead: the oldest first.
+    /// Dead items, the oldest first.
     Dead,
-    /// Of those that can be taken at once, those that died elsewhere.
+    /// Items of `Ready` that died in another queue.
     Moved,
 }
 
@@ -30,7 +30,7 @@ impl Part {
         }
     }
 
-    /// What its items are ordered by, before their ids.
+    /// The key that orders its items, before their ids.
     pub(super) fn key(self, item: &Item) -> i64 {
         match self {
             Part::Ready | Part::Moved => item.rank(),

@@ -1,4 +1,4 @@
-//! Taking an item, and what its holder can do with it: keep it for longer, and complete it.
+//! Taking an item, and the calls of its holder: extending and completing it.
 
 use super::{DUE_PER_TAKE, Fact, FailedAttempt, Hold, Item, Outcome, Part, Queues, State, Taken};
 use crate::event::Event;
@@ -7,7 +7,7 @@ use crate::resource::grant::WaitingProcess;
 use crate::step::{EffectBuffer, Now};
 use crate::time::{Lease, Span};
 
-/// The first in line is told of an item whose time comes within this: it would look too late by itself.
+/// The first waiter is woken for an item that is due within this time: its own next poll would be too late.
 const SOON: Span = Span::from_secs(60);
 
 impl Queues {
@@ -33,7 +33,7 @@ impl Queues {
         let Some(id) = next else {
             let due = if is_paused { None } else { self.next_due(name) };
             return match wait {
-                Some(standing) => self.stand(name, holder, standing, ticket, due, now),
+                Some(standing) => self.add_waiter(name, holder, standing, ticket, due, now),
                 None if is_paused => Outcome::Halted,
                 None => Outcome::Empty { next: due },
             };
@@ -48,7 +48,7 @@ impl Queues {
         if let Some(ticket) = ticket.filter(|ticket| self.takers.get(ticket).is_some_and(|taker| taker.queue == *name)) {
             self.takers.remove(&ticket);
         }
-        // Whoever takes one while there is more wakes the next in line, so that a push has to wake only one.
+        // A take that leaves ready items wakes the next waiter, so that a push has to wake only one.
         let is_soon = |due: Lease| due <= now.lease + SOON;
         if !self.part(name, Part::Ready, 1).is_empty() || (ticket.is_some() && self.next_due(name).is_some_and(is_soon)) {
             self.wake(name, buffer);
@@ -56,7 +56,7 @@ impl Queues {
         Outcome::Taken(item)
     }
 
-    /// Puts the first few items whose time has come where they belong.
+    /// Settles the first few items whose time has come.
     pub(super) fn settle(&mut self, name: &Name, limit: usize, now: &Now, buffer: &mut EffectBuffer) {
         let mut due: Vec<(Lease, ItemId)> = self.items_of(name).filter_map(|item| Some((item.due()?, item.id))).collect();
         due.sort_unstable();
@@ -97,8 +97,8 @@ impl Queues {
         Outcome::Completed
     }
 
-    /// The item, if this holder works on it under this epoch; else the refusal. One whose time is over but that nobody has
-    /// taken since is still his: what he has done is not lost.
+    /// The item, if this holder processes it under this epoch; else the refusal. An item whose time is over but that
+    /// was not taken since still belongs to its holder, so that its work is not lost.
     pub(super) fn owned(&mut self, name: &Name, hold: &Hold) -> Result<&mut Item, Outcome> {
         let item = self.items.get_mut(&hold.item).ok_or(Outcome::NoItem)?;
         let fence = item.fence;
@@ -110,7 +110,7 @@ impl Queues {
             State::Pending { .. } | State::Failed { .. } | State::Dead { .. } if hold.epoch == fence && fence != Epoch(0) => {
                 Err(Outcome::NotProcessing { status: item.status() })
             }
-            // An epoch that was never given out for this item.
+            // This epoch was never given out for this item.
             State::Pending { .. } | State::Processing(_) | State::Failed { .. } | State::Dead { .. } | State::Completed => {
                 Err(Outcome::Fenced { fence })
             }
@@ -118,7 +118,7 @@ impl Queues {
     }
 }
 
-/// Whether the time of whoever works on it is over.
+/// Whether the time of its holder is over.
 pub(super) fn is_over(item: &Item, now: &Now) -> bool {
     matches!(&item.state, State::Processing(taken) if now.is_past(taken.until))
 }

@@ -1,7 +1,7 @@
-//! Those who wait for an item of a queue.
+//! The waiters for an item of a queue.
 //!
-//! Nothing is reserved for them: a wake-up tells the first in line to try again. Each watches the process before it, so that
-//! one that dies in line holds up nobody.
+//! Nothing is reserved for a waiter: a wake-up only makes the first one try again. Each watches the process before it,
+//! so that a waiter that dies does not hold up the others.
 
 use super::{Name, Outcome, Queues, WAITERS_LIMIT};
 use crate::ids::{HolderId, Ticket};
@@ -12,34 +12,33 @@ use crate::time::{Lease, Stamp};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taker {
-    /// Its place: lower comes first.
+    /// Its place: lower ones come first.
     pub ticket: Ticket,
-    /// For an item of which queue.
     pub queue: Name,
     pub holder: HolderId,
     /// How it can be reached.
     pub standing: WaitingProcess,
     pub since: Stamp,
-    /// When it last looked.
+    /// When it last polled.
     pub seen: Lease,
 }
 
-/// How things stand for one who waits.
+/// The position of a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     pub ticket: Ticket,
     /// Its place, counted from 1.
     pub place: usize,
     pub before: Option<ProcessId>,
-    /// When there may be something for it by itself. Only the first in line need look then.
+    /// When an item may be due without a wake-up. Only the first waiter need poll then.
     pub next: Option<Lease>,
     /// Whether nothing is taken from the queue.
     pub is_halted: bool,
 }
 
 impl Queues {
-    /// Waits, or goes on doing so.
-    pub(super) fn stand(
+    /// Adds a waiter, or keeps its place.
+    pub(super) fn add_waiter(
         &mut self,
         name: &Name,
         holder: HolderId,
@@ -52,7 +51,7 @@ impl Queues {
         let ticket = known.unwrap_or(now.ticket);
         let length = self.takers.values().filter(|taker| taker.queue == *name).count();
         match self.takers.get_mut(&ticket) {
-            // Where its death can be seen, its place needs no renewal, and a look that finds nothing writes nothing.
+            // Where its death can be seen, its place needs no renewal, and a poll without a result writes nothing.
             Some(taker) if taker.standing.lease.is_some() => taker.seen = now.lease,
             Some(_) => {}
             None if length >= WAITERS_LIMIT => return Outcome::TooManyWaiters,
@@ -61,9 +60,9 @@ impl Queues {
                 self.takers.insert(ticket, taker);
             }
         }
-        let line: Vec<&Taker> = self.takers.values().filter(|taker| taker.queue == *name).collect();
-        let index = line.iter().position(|taker| taker.ticket == ticket).expect("it was just put there");
-        let before = index.checked_sub(1).map(|index| line[index].standing.process.clone());
+        let waiters: Vec<&Taker> = self.takers.values().filter(|taker| taker.queue == *name).collect();
+        let index = waiters.iter().position(|taker| taker.ticket == ticket).expect("it was just put there");
+        let before = index.checked_sub(1).map(|index| waiters[index].standing.process.clone());
         let next = due.filter(|_| index == 0);
         let is_halted = self.queues[name].paused;
         Outcome::Waiting(Waiting { ticket, place: index + 1, before, next, is_halted })
@@ -72,14 +71,14 @@ impl Queues {
     pub(super) fn leave(&mut self, name: &Name, ticket: Ticket, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.takers.get(&ticket).is_some_and(|taker| taker.queue == *name) {
             self.takers.remove(&ticket);
-            // It may have been woken for something that it does not take any more.
+            // It may have been woken for an item that it will not take now.
             self.drop_gone(name, now);
             self.wake(name, buffer);
         }
         Outcome::Left
     }
 
-    /// Drops those who are proven dead, or have not looked for too long.
+    /// Drops the waiters that are proven dead, or have not polled for too long.
     pub(super) fn drop_gone(&mut self, name: &Name, now: &Now) {
         let is_gone = |taker: &Taker| {
             let is_silent = taker.standing.lease.is_some_and(|lease| now.is_past(taker.seen + lease));
@@ -88,7 +87,7 @@ impl Queues {
         self.takers.retain(|_, taker| !is_gone(taker));
     }
 
-    /// Wakes the first in line.
+    /// Wakes the first waiter.
     pub(super) fn wake(&self, name: &Name, buffer: &mut EffectBuffer) {
         if let Some(first) = self.takers.values().find(|taker| taker.queue == *name) {
             buffer.wake(first.standing.address.as_ref());

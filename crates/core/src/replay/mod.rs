@@ -1,7 +1,8 @@
-//! Replaying the event log: what it says the tables must be. Heartbeats, deadlines, offers and waiters are not part of it.
+//! Replays the event log into the tables that follow from it. Heartbeats, deadlines, offers and waiters are not part of
+//! it.
 //!
-//! The state of an entity is that of its machine without the moments of the lease clock, where that is enough. The computation is
-//! another one: it knows the events alone, so `doctor` can compare its result with the tables.
+//! The state of an entity is that of its machine without the times on the lease clock, where that is enough. The
+//! computation is an independent one: it knows the events alone, so `doctor` can compare its result with the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
@@ -33,14 +34,14 @@ mod tasks;
 use resources::ResourceEntry;
 use tasks::TaskEntry;
 
-/// The tables as far as the log tells them.
+/// The tables as far as they follow from the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Replay {
     resources: BTreeMap<Resource, ResourceEntry>,
     sections: BTreeMap<SectionId, Section>,
     tasks: BTreeMap<TaskId, TaskEntry>,
     decisions: BTreeMap<DecisionId, Decision>,
-    /// Whether the tasks of an import are there: they are from its end on, unless it was dropped.
+    /// Whether the tasks of an import are visible: they are from its end on, unless it was dropped.
     imports: BTreeMap<ImportId, bool>,
     queues: BTreeMap<Name, Queue>,
     items: BTreeMap<ItemId, Item>,
@@ -120,7 +121,7 @@ impl Replay {
         }
     }
 
-    /// The same view with the real tasks, and what belongs to them, beside the other tables.
+    /// This view with the real tasks, and all that belongs to them, beside the other tables.
     pub fn with_backlog(self, backlog: &Backlog) -> Replay {
         Replay {
             sections: backlog.sections.clone(),
@@ -142,12 +143,12 @@ impl Replay {
         }
     }
 
-    /// The same view with the real workers and routes beside the other tables.
+    /// This view with the real workers and routes beside the other tables.
     pub fn with_workers(self, workers: &Workers, routes: &Routes) -> Replay {
         Replay { workers: workers.clone(), routes: routes.clone(), ..self }
     }
 
-    /// What two views differ about, with both sides as JSON: resources, then sections, then tasks, then the rest.
+    /// The differences between two views, with both sides as JSON: resources, then sections, then tasks, then the rest.
     pub fn differences(&self, tables: &Replay) -> Vec<String> {
         let limits = |limits: Option<Limits>| limits.map(|limits| ("limits", limits)).into_iter().collect();
         let pause = |pause: &Option<Pause>| pause.clone().map(|pause| ("pause", pause)).into_iter().collect();
@@ -175,7 +176,7 @@ impl Replay {
 /// The longest text of one side of a difference: a specification or a result may be much longer.
 const SIDE_LIMIT: usize = 200;
 
-/// The fields in which two views of the same things differ.
+/// The fields in which two views of the same entities differ.
 fn differing<K: Ord + Display, V: PartialEq + Serialize + Debug>(
     what: &str,
     log: &BTreeMap<K, V>,
@@ -199,7 +200,7 @@ fn differing<K: Ord + Display, V: PartialEq + Serialize + Debug>(
     found
 }
 
-/// Each field that differs, with both sides; the whole if it is none that is serialized.
+/// Each field that differs, with both sides; the entire entities if no serialized field differs.
 fn sides<V: Serialize + Debug>(log: &V, row: &V) -> Vec<(String, String, String)> {
     let fields = |side: &V| match serde_json::to_value(side) {
         Ok(Value::Object(fields)) => fields,

@@ -1,5 +1,5 @@
-//! What the log says of pipelines: a pipeline without its title and plan, which are in the spec of its task, without the moments of the
-//! lease clock, and without what only runners need to know.
+//! Replays pipelines: without title and plan, which are in the spec of the task, without the times on the lease clock,
+//! and without the state that only runners need.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Replay {
     }
 }
 
-/// A pipeline as the log tells it.
+/// A pipeline as the log has it.
 pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
     Pipeline {
         title: unknown_title(),
@@ -41,7 +41,7 @@ pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
 impl Pipeline {
     fn replay(&mut self, fact: Fact) {
         match fact {
-            Fact::Created { .. } | Fact::Deleted {} => unreachable!("they make and remove the whole entry"),
+            Fact::Created { .. } | Fact::Deleted {} => unreachable!("they add and remove the entry"),
             Fact::Started {} | Fact::Unblocked { .. } | Fact::Warned { .. } | Fact::Fallback { .. } | Fact::Exhausted { .. } => {}
             Fact::Checking { phase, when, attempt } => {
                 self.attempts.insert(phase.clone(), attempt);

@@ -1,4 +1,4 @@
-//! What the log says of queues and their items.
+//! Replays queues and their items.
 
 use super::Replay;
 use crate::ids::{Epoch, Name, Seq};
@@ -41,13 +41,13 @@ impl Replay {
         }
     }
 
-    /// The same view with the real queues beside the other tables.
+    /// This view with the real queues beside the other tables.
     pub fn with_queues(self, tables: &Queues) -> Replay {
         let items = tables.items.iter().map(|(id, item)| (*id, as_logged(item))).collect();
         Replay { queues: tables.queues.clone(), items, ..self }
     }
 
-    /// The queues, with their lengths as they follow from the items.
+    /// The queues, with their lengths computed from the items.
     pub(super) fn measured(&self) -> std::collections::BTreeMap<Name, Queue> {
         let mut queues = self.queues.clone();
         queues.values_mut().for_each(|queue| queue.length = 0);
@@ -60,14 +60,14 @@ impl Replay {
     }
 }
 
-/// An item that nobody works on. Whether it waits for a time is not part of what the log says.
+/// An item without a holder. Whether it waits for a time is not part of the log.
 const WAITING: State = State::Pending { not_before: None };
 
 fn timeless(wall: Wall) -> Stamp {
     Stamp { lease: Lease(0), wall }
 }
 
-/// An item as the log tells it: without the moments of the lease clock.
+/// An item as the log has it: without the times on the lease clock.
 fn as_logged(item: &Item) -> Item {
     let state = match &item.state {
         State::Pending { .. } | State::Failed { .. } => WAITING,
@@ -117,7 +117,7 @@ impl Item {
             }
             Fact::Defined(_) | Fact::Paused {} | Fact::Resumed {} => unreachable!("they are about the queue"),
             Fact::Push { .. } | Fact::Complete { .. } | Fact::Purged { .. } => {
-                unreachable!("they make and remove the whole entry")
+                unreachable!("they add and remove the entry")
             }
         }
     }

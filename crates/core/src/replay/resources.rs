@@ -1,4 +1,4 @@
-//! What the log says of locks and semaphores.
+//! Replays locks and semaphores.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::resource::grant::{Grant, GrantRequest};
 use crate::resource::lock::State;
 use crate::time::Wall;
 
-/// A lock or a semaphore. It is kept in the baseline as it is: a new field needs a default.
+/// A lock or a semaphore. The baseline keeps it in this form: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ResourceEntry {
@@ -59,7 +59,7 @@ impl Replay {
         }
     }
 
-    /// The same view of the real tables.
+    /// The view of the real tables.
     pub fn of(tables: &Coordination) -> Replay {
         let holding = |grant: &Grant| {
             (
@@ -89,8 +89,8 @@ impl Replay {
     }
 }
 
-/// All that is something else than a lock that was never used. One that was defined without any default is the same as one that was
-/// never defined.
+/// All resources except locks that were never used. A lock that was defined without any default is the same as one that
+/// was never defined.
 pub(super) fn known(resources: &BTreeMap<Resource, ResourceEntry>) -> BTreeMap<Resource, ResourceEntry> {
     let empty = Defined { capacity: None, ttl: None, max_hold: None };
     let normal = resources.iter().map(|(resource, entry)| {

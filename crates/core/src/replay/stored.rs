@@ -1,9 +1,9 @@
-//! The state after a part of the log, as rows that replace it: one for each lock, semaphore, section, task, decision,
-//! import, queue, item, worker, route, pipeline, workspace, landing, landing target and account limit, and one each for the limits and
-//! the pause.
+//! The state after a part of the log, as rows that replace that part: one for each lock, semaphore, section, task,
+//! decision, import, queue, item, worker, route, pipeline, workspace, landing, landing target and account limit, and
+//! one each for the limits and the pause.
 //!
-//! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about. The
-//! form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
+//! Every event changes at most one of them, so a part of the log can be replayed over the few rows that it is about.
+//! The form of the rows is as frozen as that of the events: fields may be added with a default, nothing else.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -21,13 +21,13 @@ use crate::pipeline::Pipeline;
 /// The component of an item, which no event has as its source.
 const ITEM: &str = "item";
 
-/// What is said of a row whose component this program does not know.
+/// The error for a row whose component this program does not know.
 const UNKNOWN: &str = "there is no such kind of thing";
 
-/// What a row is about, in the words of an event's source.
+/// The subject of a row, in the words of an event's source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entity {
-    /// The kind of thing.
+    /// The kind of the object, such as `lock`.
     pub component: Box<str>,
     pub id: Box<str>,
 }
@@ -42,7 +42,7 @@ pub struct StoredError {
 }
 
 impl Entity {
-    /// What an event changes; nothing if it is the event of a user.
+    /// The entity that an event changes; `None` for the event of a user.
     pub fn of(event: &Event) -> Option<Entity> {
         let (component, id) = event.source();
         match event {
@@ -78,12 +78,12 @@ impl Entity {
         self.parsed(self.id.parse())
     }
 
-    /// Its row among those of its kind.
+    /// Its row.
     fn find<K: Ord + FromStr<Err: ToString>, V: Serialize>(&self, rows: &BTreeMap<K, V>) -> Result<Option<String>, StoredError> {
         self.write(rows.get(&self.key::<K>()?))
     }
 
-    /// Puts a row to the others of its kind.
+    /// Adds a row to the others of its kind.
     fn put<K: Ord + FromStr<Err: ToString>, V>(&self, rows: &mut BTreeMap<K, V>, row: V) -> Result<(), StoredError> {
         self.key().map(|key| drop(rows.insert(key, row)))
     }
@@ -113,7 +113,7 @@ impl Entity {
 }
 
 impl Replay {
-    /// The row of an entity. Nothing is kept of one that is gone.
+    /// The row of an entity; `None` if the entity is gone.
     pub fn stored(&self, entity: &Entity) -> Result<Option<String>, StoredError> {
         if let Some(kind) = Kind::parse(&entity.component) {
             return entity.write(self.resources.get(&entity.resource(kind)?));
@@ -138,7 +138,7 @@ impl Replay {
         }
     }
 
-    /// Takes over a row, before the events that follow it are applied.
+    /// Loads a row, before the events that follow it are applied.
     pub fn restore(&mut self, entity: &Entity, data: &str) -> Result<(), StoredError> {
         if let Some(kind) = Kind::parse(&entity.component) {
             self.resources.insert(entity.resource(kind)?, entity.read(data)?);

@@ -1,4 +1,4 @@
-//! What the log says of tasks.
+//! Replays tasks.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::ids::{DecisionId, Epoch, HolderId, ImportId, RunId, RunnerId, Seq, Ta
 use crate::task::{self, After, RunEnd, Spec, Status, Stuck, Task, TaskEnd};
 use crate::time::{Lease, Stamp, Wall};
 
-/// A task. This and all below is kept in the baseline as it is: a new field needs a default.
+/// A task. The baseline keeps it, and the types below, in this form: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TaskEntry {
@@ -27,12 +27,12 @@ pub(super) struct TaskEntry {
     attempts: u32,
     failures: u32,
     recoveries: u32,
-    /// The import that it came with.
+    /// The import that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) import: Option<ImportId>,
 }
 
-/// The state of a task, without the moments of the lease clock and without what a live run has said.
+/// The state of a task, without the times on the lease clock and without the reports of a live run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LoggedState {
@@ -73,16 +73,14 @@ enum LivePhase {
 }
 
 impl Replay {
-    /// The tasks that are there: those of an import are not before its end.
+    /// The visible tasks: the tasks of an import are hidden before its end.
     pub(super) fn visible_tasks(&self) -> BTreeMap<TaskId, TaskEntry> {
-        let is_there = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
-        let visible = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_there));
+        let is_finished = |import: &ImportId| self.imports.get(import).copied().unwrap_or(false);
+        let visible = self.tasks.iter().filter(|(_, task)| task.import.as_ref().is_none_or(is_finished));
         visible.map(|(id, task)| (id.clone(), TaskEntry { import: None, ..task.clone() })).collect()
     }
-}
 
-impl Replay {
-    /// The tasks as far as messages about them depend on it.
+    /// The state of the tasks that messages about them depend on.
     pub fn known_tasks(&self) -> impl Iterator<Item = (TaskId, Known)> + '_ {
         let is_hidden = |import: &&ImportId| !self.imports.get(*import).copied().unwrap_or(false);
         self.tasks.iter().map(move |(id, task)| {
@@ -97,7 +95,7 @@ impl Replay {
         })
     }
 
-    /// The questions that wait for an answer.
+    /// The open questions.
     pub fn open_questions(&self) -> impl Iterator<Item = (DecisionId, Question)> + '_ {
         let open = self.decisions.iter().filter(|(_, decision)| decision.is_open());
         open.map(|(id, decision)| (id.clone(), decision.question.clone()))
@@ -127,7 +125,7 @@ impl TaskEntry {
 
     pub(super) fn apply(&mut self, seq: Seq, fact: TaskFact) {
         match fact {
-            TaskFact::Added { .. } | TaskFact::Deleted {} => unreachable!("they make and remove the whole entry"),
+            TaskFact::Added { .. } | TaskFact::Deleted {} => unreachable!("they add and remove the entry"),
             TaskFact::Updated { spec, depends_on } => (self.spec, self.depends_on) = (*spec, sorted(depends_on)),
             TaskFact::Started { run, attempt, runner, .. } => {
                 self.attempts = attempt + 1;
@@ -172,13 +170,12 @@ impl TaskEntry {
                 (self.failures, self.recoveries) = (0, 0);
                 self.state = LoggedState::Manual(holder, epoch);
             }
-            TaskFact::Returned {} | TaskFact::Answered { .. } => self.state = LoggedState::Pending,
+            TaskFact::Returned {} | TaskFact::Answered { .. } | TaskFact::SentBack { .. } => self.state = LoggedState::Pending,
             TaskFact::InPhases { is_blocked } => self.state = LoggedState::InPhases { is_blocked },
             TaskFact::Complete { output, warning, .. } => self.state = LoggedState::Done(TaskEnd::Success { output, warning }),
             TaskFact::Failed { error, .. } => self.state = LoggedState::Done(TaskEnd::Failed { error }),
             TaskFact::Cancelled { .. } => self.state = LoggedState::Done(TaskEnd::Cancelled),
             TaskFact::Landing { output, warning, .. } => self.state = LoggedState::Landing { output, warning },
-            TaskFact::SentBack { .. } => self.state = LoggedState::Pending,
             TaskFact::Paused(pause) => self.spec.paused = Some(pause),
             TaskFact::Resumed(_) => self.spec.paused = None,
             TaskFact::Retried {} => {
@@ -197,7 +194,7 @@ impl TaskEntry {
         }
     }
 
-    /// Counts a run that was followed by another, as it was done before the event told the counts.
+    /// Counts a run that was followed by another. Events of stores before version 3 do not have the counts.
     fn count(&mut self, ending: &RunEnd, said_failed: bool) {
         let was_stopped = matches!(&self.state, LoggedState::Live { phase: LivePhase::Stopping(_), .. });
         match ending {
@@ -236,7 +233,7 @@ impl LoggedState {
     }
 }
 
-/// A reason without the lease clock, which is another one in the copy of a store.
+/// A reason without the lease clock, which differs in a copy of a store.
 fn timeless(reason: Stuck) -> Stuck {
     match reason {
         Stuck::NoHeartbeat { last_seen } => Stuck::NoHeartbeat { last_seen: Stamp { lease: Lease::default(), ..last_seen } },

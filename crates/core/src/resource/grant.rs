@@ -1,8 +1,8 @@
-//! What is asked for, what is granted and who waits: the parts that locks and semaphores share.
+//! Requests, grants and waiters: the parts that locks and semaphores share.
 //!
 //! ```text
 //! Ask --(free)--> Grant            Ask --(busy, may wait)--> Waiter among the Waiters
-//!                                  Waiter --(its turn)--> Grant, offered until the waiter's first call with it
+//!                                  Waiter --(served)--> Grant, offered until the waiter's first call with it
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -15,10 +15,10 @@ use crate::resource::work_claim::Reservation;
 use crate::step::Now;
 use crate::time::{Lease, Span, Stamp, Wall};
 
-/// How long a waiter has to take up what it was offered.
+/// How long a waiter has to take up an offer.
 pub const OFFER: Span = Span::from_secs(15);
 
-/// The longest line of one resource.
+/// How many waiters a resource can have at most.
 pub const WAITERS_LIMIT: usize = 1_000;
 
 /// Where a waiter can be woken: the name of its socket.
@@ -26,7 +26,7 @@ pub const WAITERS_LIMIT: usize = 1_000;
 #[serde(transparent)]
 pub struct Address(pub Box<str>);
 
-/// What a holder asks for and, once granted, holds.
+/// The request of a holder and, once granted, what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantRequest {
@@ -37,7 +37,7 @@ pub struct GrantRequest {
     /// How many slots; always one for a lock.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: u32,
-    /// How long the grant lives without a heartbeat. Without it the grant has no lease.
+    /// How long the grant lives without a heartbeat. Without a value the grant has no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Span>,
     /// How long the grant lives at most.
@@ -46,10 +46,10 @@ pub struct GrantRequest {
     /// The processes that the grant is bound to: it is over when all of them are dead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessId>,
-    /// Whatever the user wants to see beside the grant.
+    /// Data of the user to show with the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
-    /// The mark of the request, for a retry after a lost reply.
+    /// The id of the request, for a retry after a lost reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestId>,
 }
@@ -62,13 +62,13 @@ fn is_one(weight: &u32) -> bool {
     *weight == 1
 }
 
-/// How long a grant lives whose claim does not say.
+/// How long a grant lives whose request does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// As the resource's definition says, or else this long without a heartbeat.
+    /// As the definition of the resource says, or else this long without a heartbeat.
     Usual(Option<Span>),
-    /// As long as its holder keeps it, whatever the definition says: a run has no heart that beats for each of its locks, and
-    /// what it holds is given back by the transaction that has seen its end.
+    /// As long as its holder keeps it, whatever the definition says: a run does not send a heartbeat for each of its
+    /// locks, and the transaction that has seen its end gives everything back.
     Open,
 }
 
@@ -76,21 +76,21 @@ pub enum Term {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
     pub claim: GrantRequest,
-    /// How long it lives, where the claim does not say.
+    /// How long the grant lives, where the request does not say.
     pub term: Term,
     /// The epoch of a grant that the holder already has and wants to extend.
     pub epoch: Option<Epoch>,
-    /// The epoch that this very request was granted before, as the event log tells.
+    /// The epoch that the event log has for this very request, if it was granted before.
     pub granted_before: Option<Epoch>,
-    /// Who waits if it is not free; without it the answer is a refusal.
+    /// The process that waits if the resource is not free; without it the answer is a refusal.
     pub wait: Option<WaitingProcess>,
-    /// Whether only a grant of its own will do: a holder that has slots already, or waits for some, is refused. Without it such a holder is
-    /// told what it has, and gets more if it asks for more.
+    /// Whether only a new grant will do: a holder that has slots already, or waits for some, is refused. Otherwise such
+    /// a holder gets its present grant, with more slots if it asks for more.
     pub anew: bool,
 }
 
 impl GrantRequest {
-    /// A claim to one slot, without a lease and bound to no process.
+    /// A request for one slot, without a lease and bound to no process.
     pub fn new(holder: HolderId) -> GrantRequest {
         GrantRequest {
             holder,
@@ -106,45 +106,45 @@ impl GrantRequest {
 }
 
 impl Ask {
-    /// A request of one who does not hold it yet, on the usual terms, and does not wait.
+    /// A request without a present grant, on the usual terms, that does not wait.
     pub fn new(claim: GrantRequest) -> Ask {
         Ask { claim, term: Term::Usual(None), epoch: None, granted_before: None, wait: None, anew: false }
     }
 }
 
-/// The process that stands in line.
+/// A waiting process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingProcess {
     pub process: ProcessId,
     pub address: Option<Address>,
-    /// How long its place lasts without a look, where its death cannot be seen from everywhere.
+    /// How long its place lasts without a poll, where its death cannot be seen from everywhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<Span>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
-    /// Its place: lower comes first.
+    /// Its place: lower ones come first.
     pub ticket: Ticket,
     pub claim: GrantRequest,
     pub standing: WaitingProcess,
     pub since: Stamp,
-    /// When it was last seen to look. Only kept up for one whose place has a lease.
+    /// When it last polled. Only maintained if its place has a lease.
     pub seen: Lease,
 }
 
 impl Waiter {
-    /// One who arrives now.
+    /// A waiter that arrives now.
     pub(crate) fn new(claim: GrantRequest, standing: WaitingProcess, now: &Now) -> Waiter {
         Waiter { ticket: now.ticket, claim, standing, since: now.stamp(), seen: now.lease }
     }
 
-    /// Whether it is dead, or was not seen for too long.
+    /// Whether it is dead, or has not polled for too long.
     pub fn is_over(&self, now: &Now) -> bool {
         now.dead.contains(&self.standing.process) || self.standing.lease.is_some_and(|lease| now.is_past(self.seen + lease))
     }
 
-    /// Notes that it looked. A third of the lease is near enough, and saves a write for most looks.
+    /// Records a poll. A precision of a third of the lease is enough, and saves the write of most polls.
     fn poll(&mut self, now: &Now) {
         if self.standing.lease.is_some_and(|lease| (now.lease - self.seen).as_ms().saturating_mul(3) >= lease.as_ms()) {
             self.seen = now.lease;
@@ -152,7 +152,7 @@ impl Waiter {
     }
 }
 
-/// What one holder has.
+/// The grant of one holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// What was granted, with the time-outs that apply.
@@ -162,7 +162,7 @@ pub struct Grant {
     pub acquired: Stamp,
     /// The last sign of life.
     pub heartbeat: Stamp,
-    /// The ticket it was waited for with, so that a repeated look gets the same answer.
+    /// The ticket of the wait, so that a repeated poll gets the same answer.
     pub ticket: Option<Ticket>,
     /// Set until the waiter takes it up.
     pub offer: Option<Offer>,
@@ -180,7 +180,7 @@ pub struct Offer {
     pub from_weight: Option<u32>,
 }
 
-/// Why a grant ended without its holder's doing.
+/// Why a grant ended without a call of its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -188,7 +188,7 @@ pub enum Reason {
     Dead,
     /// No heartbeat within its time to live.
     Expired,
-    /// It was held for as long as it may be.
+    /// It has reached its longest hold.
     MaxHold,
     /// It was offered and not taken up.
     Lapsed,
@@ -206,12 +206,12 @@ impl std::fmt::Display for Reason {
 }
 
 impl Grant {
-    /// A grant to one who asked and need not wait.
+    /// A grant without a wait.
     pub(crate) fn new(claim: GrantRequest, epoch: Epoch, now: &Now) -> Grant {
         Grant { claim, epoch, acquired: now.stamp(), heartbeat: now.stamp(), ticket: None, offer: None }
     }
 
-    /// A grant to one who waited, to be taken up.
+    /// A grant to a waiter, to be taken up.
     pub(crate) fn offered(waiter: Waiter, epoch: Epoch, now: &Now) -> Grant {
         let offer = Offer { until: now.lease + OFFER, process: waiter.standing.process, from_weight: None };
         Grant { ticket: Some(waiter.ticket), offer: Some(offer), ..Grant::new(waiter.claim, epoch, now) }
@@ -257,18 +257,18 @@ impl Grant {
         self.max_hold_ends().is_some_and(|end| now.lease >= end)
     }
 
-    /// A sign of life: the lease starts again, and what was offered is taken up.
+    /// A sign of life: the lease starts again, and an offer is taken up.
     pub(crate) fn renew(&mut self, now: &Now) {
         self.heartbeat = now.stamp();
-        // What an increase added cannot be told from the rest any more. So its ticket ends here: one who left with
-        // it later would give back the rest too, which is in use.
+        // The slots that an increase added can no longer be distinguished from the rest. So its ticket ends here: a
+        // later leave with it would give back the rest, too, which is in use.
         if self.offer.take().is_some_and(|offer| offer.from_weight.is_some()) {
             self.ticket = None;
         }
     }
 
-    /// A sign of life of the holder, which need not be the process that an increase is offered to: the increase
-    /// still waits for that one.
+    /// A sign of life of the holder, which need not be the process that an increase is offered to: the offer of the
+    /// increase stays open for that one.
     pub(crate) fn beat(&mut self, now: &Now) {
         match &self.offer {
             Some(Offer { from_weight: Some(_), .. }) => self.heartbeat = now.stamp(),
@@ -284,8 +284,9 @@ impl Grant {
         }
     }
 
-    /// The same moment by the wall clock. It is derived from the stamps of the grant, so that every caller gets the same one: the two
-    /// clocks are not read at the same instant, and the difference of two readings varies by a millisecond.
+    /// The deadline on the wall clock. It is derived from the stamps of the grant, so that every caller gets the same
+    /// one: the two clocks are not read at the same instant, and the difference of two readings varies by a
+    /// millisecond.
     pub fn expires(&self) -> Option<Wall> {
         let deadline = self.deadline()?;
         let from = if self.max_hold_ends() == Some(deadline) { self.acquired } else { self.heartbeat };
@@ -309,12 +310,11 @@ impl Grant {
     }
 }
 
-/// Those who wait for one resource, in order of arrival.
+/// The waiters for one resource, in order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waiters(Vec<Waiter>);
 
 impl Waiters {
-    /// The waiters, first come first.
     pub fn iter(&self) -> std::slice::Iter<'_, Waiter> {
         self.0.iter()
     }
@@ -327,7 +327,8 @@ impl Waiters {
         self.0.is_empty()
     }
 
-    /// How many wait who are neither dead nor gone for too long: the others are dropped before anybody is served.
+    /// The number of waiters that are neither dead nor silent for too long: the others are dropped before any is
+    /// served.
     pub fn present(&self, now: &Now) -> usize {
         self.0.iter().filter(|waiter| !waiter.is_over(now)).count()
     }
@@ -341,28 +342,26 @@ impl Waiters {
         self.0.iter().position(|waiter| waiter.ticket == ticket)
     }
 
-    /// The waiter who stands at `index`.
     pub fn get(&self, index: usize) -> Option<&Waiter> {
         self.0.get(index)
     }
 
-    /// Puts a waiter where its ticket says: at the end, for a new one.
+    /// Inserts a waiter by its ticket: at the end, for a new one.
     pub fn push(&mut self, waiter: Waiter) {
         let at = self.0.partition_point(|other| other.ticket < waiter.ticket);
         self.0.insert(at, waiter);
     }
 
-    /// Takes a waiter out, wherever it stands.
     pub fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
         self.position(ticket).map(|at| self.0.remove(at))
     }
 
-    /// Drops those who are dead or were not seen for too long.
+    /// Drops the waiters that are dead or have not polled for too long.
     pub(crate) fn drop_over(&mut self, now: &Now) {
         self.drop_where(|waiter| waiter.is_over(now));
     }
 
-    /// The index of a ticket whose holder looks right now.
+    /// The index of a ticket whose waiter polls right now.
     pub(crate) fn poll(&mut self, ticket: Ticket, now: &Now) -> Option<usize> {
         let index = self.position(ticket)?;
         self.0[index].poll(now);
@@ -374,8 +373,8 @@ impl Waiters {
         self.0.extract_if(.., |waiter| over(waiter)).collect()
     }
 
-    /// The waiter that made this request before, now with the processes of the one that repeats it: the grant
-    /// would be over at once if it were bound to those of an asker that has died since.
+    /// The waiter that made this request before, now with the processes of the repetition: the grant would be over at
+    /// once if it were bound to the processes of a caller that has died since.
     pub(crate) fn rejoin(&mut self, claim: &GrantRequest, standing: Option<&WaitingProcess>, now: &Now) -> Option<Ticket> {
         let request = claim.request.as_ref()?;
         let same = |waiter: &&mut Waiter| waiter.claim.request.as_ref() == Some(request) && waiter.claim.holder == claim.holder;
@@ -390,38 +389,38 @@ impl Waiters {
 
     /// Panics if tickets do not rise.
     pub(crate) fn check(&self) {
-        assert!(self.0.is_sorted_by(|a, b| a.ticket < b.ticket), "tickets in a line must rise: {self:?}");
+        assert!(self.0.is_sorted_by(|a, b| a.ticket < b.ticket), "tickets of waiters must rise: {self:?}");
     }
 }
 
-/// What stands in the way of one who asks.
+/// Why a request is not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocked {
-    /// Those who hold the resource now.
+    /// The present grants.
     pub holders: Vec<Grant>,
-    /// How many stand in line, the asker included if it waits.
+    /// The number of waiters, including the caller if it waits.
     pub waiters: usize,
-    /// Groups of processes to watch: once a whole group is dead, looking again changes something. The first in
-    /// line watches the holders, everybody else only the one before it.
+    /// Groups of processes to watch: once all processes of a group are dead, another poll may have another result. The
+    /// first waiter watches the holders, every other one only the waiter before it.
     pub watch: Vec<Vec<ProcessId>>,
-    /// When time alone may change something for the asker.
+    /// When time alone may change something for the caller.
     pub deadline: Option<Lease>,
-    /// For whom what is free is kept, if only that is in the way.
+    /// The reservation, if only that is in the way.
     pub reserved: Option<Box<Reservation>>,
 }
 
-/// A place in a line.
+/// A place among the waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// The ticket to look with.
+    /// The ticket to poll with.
     pub ticket: Ticket,
-    /// 1 is the first in line.
+    /// Counted from 1.
     pub place: usize,
     pub blocked: Blocked,
 }
 
 impl Blocked {
-    /// What stands in the way of the waiter at `index` of the line, or of a newcomer if there is no index.
+    /// The obstacles of the waiter at `index`, or of a caller that is not a waiter if there is no index.
     pub(crate) fn new(holders: Vec<Grant>, waiters: &Waiters, index: Option<usize>, reserved: Option<&Reservation>) -> Blocked {
         let predecessor = index.and_then(|index| index.checked_sub(1)).and_then(|before| waiters.get(before));
         let (watch, deadline) = match (predecessor, reserved) {

@@ -1,13 +1,13 @@
-//! Which events make something happen: subscriptions, and what each of them does.
+//! Routes: subscriptions to events, and what follows from them.
 //!
 //! ```text
 //!   the log --> one event after the other --> route(event, subscriptions) --> reactions --> one transaction, which also
-//!                                                                                           moves the place in the log
+//!                                                                                           moves the cursor in the log
 //! ```
 //!
-//! Routing is pure: the same events and subscriptions give the same reactions, in the order of the events and, for one event,
-//! in the order of the subscriptions. Laws: what comes before a subscription does not reach it; a route never acts on what
-//! happens to the very thing that it acts on, nor on what happens to routes, or it would feed itself.
+//! Routing is pure: the same events and subscriptions give the same reactions, in the order of the events and, for one
+//! event, in the order of the subscriptions. Laws: events before a subscription do not reach it; a route never acts on
+//! events about the very object that it acts on, nor on events about routes, or it would feed itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,22 +31,21 @@ pub struct Pattern {
     pub category: Option<Box<str>>,
     /// The action; any if there is none.
     pub action: Option<Box<str>>,
-    /// What it must be about: the name of the lock, queue, worker, pipeline or phase, the id of the task or pipeline.
+    /// The subject: the name of the lock, queue, worker, pipeline or phase, the id of the task or pipeline.
     pub argument: Option<Box<str>>,
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a pattern is written category:action, category:action(argument), category:* or *, not {0:?}")]
 pub struct PatternError(pub Box<str>);
 
-/// What happens when an event comes that a pattern matches.
+/// The actions for the events that a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Route {
-    /// The runbook that says so.
+    /// The runbook that it is from.
     pub runbook: Box<str>,
-    /// For which events.
     pub on: Pattern,
     pub then: Vec<Then>,
 }
@@ -54,8 +53,8 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Then {
-    /// A pipeline starts. Those of its variables that the event has in its data get their values from there, and `event`, if it
-    /// is one of them, the whole event.
+    /// A pipeline starts. Its variables get their values from the fields of the event's data with the same names; the
+    /// variable `event` gets the complete event.
     Start(Arc<Plan>),
     /// The event is put into a queue.
     Push(Push),
@@ -64,10 +63,10 @@ pub enum Then {
     Notify(Box<str>),
 }
 
-/// How many routes can lead to something, one after the other. Past that a chain of them stops, and a person is asked.
+/// How many routes can follow from each other. Beyond that a chain of them stops, and a person is asked.
 pub const DEPTH_LIMIT: u32 = 10;
 
-/// The most routes of a project.
+/// How many routes a project can have.
 pub const ROUTES_LIMIT: usize = 10_000;
 
 /// All routes of a project, by their ids.
@@ -76,26 +75,26 @@ pub struct Routes {
     pub routes: BTreeMap<Box<str>, InForce>,
 }
 
-/// A route that is in force. This is kept in the baseline of the log as it is: a new field needs a default.
+/// A route that is applied. The baseline of the log keeps it in this form: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForce {
     pub route: Arc<Route>,
-    /// The event that defined it so: only what happens after that reaches it.
+    /// The event that defined it: only later events reach it.
     pub since: Seq,
 }
 
-/// What can happen to a route, as the event log keeps it. The variants are the second words of the events.
+/// The events of a route in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "route:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum RouteFact {
-    /// It is in force, or was changed.
+    /// It was applied, or changed.
     Defined(Arc<Route>),
-    /// It is no longer in force.
+    /// It is no longer applied.
     Removed {},
-    /// People are told what it says.
+    /// A notification was sent.
     Notified { event: Seq },
-    /// Something that it says could not be done.
+    /// An action of it could not be carried out.
     Failed { event: Seq, error: Box<str> },
 }
 
@@ -107,47 +106,47 @@ pub struct Heard {
     pub event: Event,
     /// How many routes led to it, one after the other.
     pub depth: u32,
-    /// What the pipeline is that it happened to, if it was one.
+    /// The definition of the pipeline that it is about, if it is about one.
     pub pipeline: Option<Definition>,
 }
 
-/// What a pipeline is one of.
+/// The definition of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
     pub runbook: Box<str>,
     pub name: Box<str>,
 }
 
-/// Who wants to hear of events.
+/// A subscription to events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
     pub pattern: Pattern,
-    /// Only of those after this one.
+    /// Only later events match.
     pub since: Seq,
     pub subscriber: Subscriber,
 }
 
-/// One who wants to hear of events.
+/// The receiver of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subscriber {
     /// A route, with its id.
     Route(Box<str>, Arc<Route>),
-    /// A worker that is woken by it.
+    /// A worker, which is woken.
     Worker(Name),
 }
 
-/// What follows from an event.
+/// The result of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaction {
     pub event: Seq,
-    /// How many routes led to that.
+    /// How many routes led to that event.
     pub depth: u32,
-    /// The route that says so, if one does.
+    /// The route, if it is the result of one.
     pub route: Option<Box<str>>,
     pub does: Does,
 }
 
-/// Something that is done because of an event.
+/// An action because of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Does {
     Wake(Name),
@@ -157,11 +156,11 @@ pub enum Does {
     Push(Name, New),
     /// The text of a notification.
     Notify {
-        /// In a few words: which event.
+        /// The event, in a few words.
         subject: Box<str>,
         text: Box<str>,
     },
-    /// It cannot be done: the event has not got what it takes, or too much of it.
+    /// The action is impossible: the event lacks data for it, or has too much.
     Nothing(Box<str>),
 }
 
@@ -170,11 +169,11 @@ pub enum Does {
 #[error("it would feed itself: {pattern} is what happens to {what}, which it acts on")]
 pub struct FeedsItself {
     pub pattern: Pattern,
-    /// What it acts on.
+    /// The object that it acts on.
     pub what: Box<str>,
 }
 
-/// What follows from an event, in the order of the subscriptions.
+/// The reactions to an event, in the order of the subscriptions.
 pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
     let reached = subscriptions.iter().filter(|one| heard.seq > one.since && heard.is_meant_by(&one.pattern));
     let mut reactions = Vec::new();
@@ -185,7 +184,7 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
         match &one.subscriber {
             Subscriber::Worker(name) if is_about(&heard.event, "worker", name.as_str()) => {}
             Subscriber::Worker(name) => add(None, Does::Wake(name.clone())),
-            // What routes do reaches no route: who asks for everything would be told of being told.
+            // Events of routes reach no route: a route for all events would notify of its own notifications.
             Subscriber::Route(..) if matches!(heard.event, Event::Route { .. }) => {}
             Subscriber::Route(id, route) => {
                 let then = route.then.iter().filter(|then| !feeds(then, heard));
@@ -196,11 +195,11 @@ pub fn route(heard: &Heard, subscriptions: &[Subscription]) -> Vec<Reaction> {
     reactions
 }
 
-/// Whether something that a route does is done to the very thing that the event is about.
+/// Whether a route acts on the very object that the event is about.
 fn feeds(then: &Then, heard: &Heard) -> bool {
     match then {
         Then::Start(plan) => {
-            // The tasks of pipelines are pipelines' business: what happens to them is told by events of pipelines.
+            // The tasks of a pipeline are part of it: its own events report their changes.
             let is_phase = matches!(&heard.event, Event::Task { id, .. } if id.as_str().starts_with("p-"));
             let is_own = |own: &Definition| own.runbook == plan.runbook && *own.name == *plan.name.as_str();
             is_phase || heard.pipeline.as_ref().is_some_and(is_own)
@@ -217,20 +216,21 @@ fn is_about(event: &Event, category: &str, name: &str) -> bool {
 }
 
 impl Reaction {
-    /// Whether so many routes have led here that this one must not go on: what it would start or push could come back to it.
+    /// Whether the chain of routes is so long that this reaction must not follow: what it would start or push could
+    /// come back to it.
     pub fn is_too_deep(&self) -> bool {
         self.depth >= DEPTH_LIMIT && matches!(self.does, Does::Start(..) | Does::Push(..))
     }
 }
 
 impl Heard {
-    /// Whether a pattern means it. A pipeline is known by its name, too.
+    /// Whether a pattern matches it. A pipeline is known by its name, too.
     pub fn is_meant_by(&self, pattern: &Pattern) -> bool {
         let name = self.pipeline.as_ref().map(|definition| definition.name.clone());
         pattern.fits(&self.event, name.as_deref())
     }
 
-    /// It as people and programs see it.
+    /// The event in the form for people and programs.
     pub fn json(&self) -> Value {
         let (component, id) = self.event.source();
         let data: Value = serde_json::from_str(&self.event.data()).unwrap_or_default();
@@ -241,14 +241,14 @@ impl Heard {
         json!({ "id": self.seq, "kind": self.event.kind(), "timestamp": self.wall.utc(), "source": source, "data": data })
     }
 
-    /// Its data as variables, and the whole of it as `event`.
+    /// Its data as variables, and the complete event as `event`.
     fn variables(&self) -> Context {
-        let whole = self.json();
-        let mut variables: Context = match &whole["data"] {
+        let event = self.json();
+        let mut variables: Context = match &event["data"] {
             Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
             _ => Context::new(),
         };
-        variables.insert("event".into(), whole);
+        variables.insert("event".into(), event);
         variables
     }
 
@@ -272,7 +272,7 @@ impl Heard {
         }
     }
 
-    /// The event itself, or the fields of its data that are asked for.
+    /// The event itself, or the requested fields of its data.
     fn item(&self, push: &Push) -> Result<Data, DataError> {
         let value = if push.vars.is_empty() {
             self.json()
@@ -290,13 +290,13 @@ fn unbound(plan: &Plan, error: &BindError) -> Box<str> {
 }
 
 impl Route {
-    /// What it is known by: the runbook and the pattern.
+    /// The id: the runbook and the pattern.
     pub fn id(&self) -> Box<str> {
         format!("{}/{}", self.runbook, self.on).into()
     }
 
-    /// Refuses a route whose pattern names the very thing that it acts on. A chain that comes back by way of others is not
-    /// found: what follows from what they do is not written here.
+    /// Refuses a route whose pattern names the very object that it acts on. A chain that comes back by way of other
+    /// routes is not found: its steps follow from data that is not known here.
     pub fn check(&self) -> Result<(), FeedsItself> {
         for then in &self.then {
             let (category, name, what) = match then {
@@ -315,7 +315,7 @@ impl Route {
 }
 
 impl Routes {
-    /// Makes a fact true.
+    /// Applies a fact.
     pub fn apply(&mut self, seq: Seq, id: &str, fact: RouteFact) {
         match fact {
             RouteFact::Defined(route) => drop(self.routes.insert(id.into(), InForce { route, since: seq })),
@@ -326,19 +326,18 @@ impl Routes {
 }
 
 impl RouteFact {
-    /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 }
 
 impl Pattern {
-    /// Whether an event is one of those that it means.
+    /// Whether it matches an event.
     pub fn matches(&self, event: &Event) -> bool {
         self.fits(event, None)
     }
 
-    /// The same, for an event that is also about something of another name.
+    /// As above, for an event whose subject has another name, too.
     fn fits(&self, event: &Event, other: Option<&str>) -> bool {
         let kind = event.kind();
         let (category, action) = kind.split_once(':').map_or((kind, None), |(category, action)| (category, Some(action)));
@@ -351,7 +350,7 @@ impl Pattern {
                 .is_none_or(|argument| other == Some(argument) || event.arguments().iter().any(|about| &**about == argument))
     }
 
-    /// The kind of events that it means, if it means one only.
+    /// The kind of events that it matches, if it is only one.
     pub fn kind(&self) -> Option<String> {
         match (self.category.as_deref()?, self.action.as_deref()) {
             (category, Some(action)) => Some(format!("{category}:{action}")),
@@ -374,7 +373,7 @@ impl Pattern {
         };
         let (category, action) = match kind.split_once(':') {
             Some((category, action)) => (word(category)?, word(action)?),
-            // The one kind of a single word, and everything.
+            // The only kind of a single word, and all events.
             None if kind == "escalate" || kind == "*" => (word(kind)?, None),
             None => return Err(wrong()),
         };

@@ -17,7 +17,7 @@ fn heard(seq: i64, event: Event) -> Heard {
     Heard { seq: Seq(seq), wall: Wall(1_000), event, depth: 0, pipeline: None }
 }
 
-/// A pipeline of this definition enters the phase `merge`.
+/// An event of a pipeline of this definition that enters the phase `merge`.
 fn in_phase(runbook: &str, pipeline: &str) -> Heard {
     let event = Event::parse("pipeline:phase", "pipeline", Some("p-1"), r#"{"phase":"merge","attempt":1}"#).unwrap();
     let definition = Definition { runbook: runbook.into(), name: pipeline.into() };
@@ -54,7 +54,7 @@ fn does(event: Event, pattern: &str, then: Then) -> Vec<Does> {
 }
 
 #[test]
-fn a_pattern_means_a_kind_and_what_it_is_about() {
+fn a_pattern_matches_kind_and_subject() {
     let done = custom("deploy:done", Some("prod"), json!({}));
     let escalated = Event::parse("escalate", "task", Some("t-1"), r#"{"decision":"d-1","error":"x","run":"r-1"}"#).unwrap();
     let cases = [
@@ -106,7 +106,7 @@ fn a_pipeline_gets_its_variables_from_the_event() {
 }
 
 #[test]
-fn a_queue_gets_the_event_or_what_is_asked_of_it() {
+fn a_queue_gets_the_event_or_the_requested_fields() {
     let event = || custom("deploy:done", Some("prod"), json!({ "stage": "prod", "x": 1 }));
     let Does::Push(queue, new) = does(event(), "deploy:done", push("q")).remove(0) else { panic!("it is put there") };
     assert_eq!((queue, new.priority, &new.data.value()["source"]["id"]), (name("q"), 2, &json!("prod")));
@@ -118,14 +118,14 @@ fn a_queue_gets_the_event_or_what_is_asked_of_it() {
 }
 
 #[test]
-fn people_are_told_what_the_route_says() {
-    let told = does(failed("t-1"), "task:failed", Then::Notify("look at it".into()));
-    assert_eq!(told, [Does::Notify { subject: "task:failed t-1".into(), text: "look at it".into() }]);
+fn a_notification_has_the_text_of_the_route() {
+    let reactions = does(failed("t-1"), "task:failed", Then::Notify("look at it".into()));
+    assert_eq!(reactions, [Does::Notify { subject: "task:failed t-1".into(), text: "look at it".into() }]);
 }
 
 #[test]
-fn nothing_feeds_itself() {
-    assert_eq!(does(pushed("q"), "queue:*", push("q")), [], "else it would never end");
+fn routes_and_workers_do_not_feed_themselves() {
+    assert_eq!(does(pushed("q"), "queue:*", push("q")), [], "it would never end");
     assert_eq!(does(pushed("p"), "queue:*", push("q")).len(), 1);
     let asleep = || Event::Worker { name: name("w"), fact: WorkerFact::Asleep {} };
     assert_eq!(does(asleep(), "*", Then::Wake(name("w"))), []);
@@ -135,14 +135,14 @@ fn nothing_feeds_itself() {
         route(&heard(7, asleep()), &[Subscription { pattern, since: Seq(0), subscriber: Subscriber::Worker(name(name_)) }]).len()
     };
     assert_eq!((worker("w"), worker("v")), (0, 1));
-    let told = Event::Route { id: "r/*".into(), fact: RouteFact::Notified { event: Seq(6) } };
-    assert_eq!(does(told, "*", Then::Notify("x".into())), [], "else they would be told of being told");
-    assert_eq!(does(failed("p-1.1"), "task:failed", Then::Start(plan("p", &[]))), [], "a phase is its pipeline's business");
+    let notified = Event::Route { id: "r/*".into(), fact: RouteFact::Notified { event: Seq(6) } };
+    assert_eq!(does(notified, "*", Then::Notify("x".into())), [], "it would notify of its own notifications");
+    assert_eq!(does(failed("p-1.1"), "task:failed", Then::Start(plan("p", &[]))), [], "a phase is part of its pipeline");
     assert_eq!(does(failed("t-1"), "task:failed", Then::Start(plan("p", &[]))).len(), 1);
 }
 
 #[test]
-fn a_route_that_names_what_it_acts_on_is_refused() {
+fn a_route_whose_pattern_names_its_own_object_is_refused() {
     let check = |pattern: &str, then: Then| {
         Route { runbook: "r".into(), on: Pattern::new(pattern).unwrap(), then: vec![then] }.check().map_err(|e| e.to_string())
     };
@@ -179,8 +179,8 @@ fn a_subscription() -> impl Strategy<Value = Subscription> {
     })
 }
 
-/// The same by the texts alone: how many reactions there must be.
-fn on_paper(seq: i64, event: &Event, one: &Subscription) -> usize {
+/// The naive model: the number of reactions, by the texts alone.
+fn expected_reactions(seq: i64, event: &Event, one: &Subscription) -> usize {
     let text = one.pattern.to_string();
     let (kind, argument) = text.strip_suffix(')').and_then(|text| text.split_once('(')).unwrap_or((&text, ""));
     let (category, action) = kind.split_once(':').unwrap_or((kind, "*"));
@@ -200,19 +200,19 @@ fn on_paper(seq: i64, event: &Event, one: &Subscription) -> usize {
 
 proptest! {
     #[test]
-    fn routing_is_pure_and_keeps_the_order(
+    fn routing_is_deterministic_and_keeps_the_order(
         events in prop::collection::vec(an_event(), 1..20),
         subscriptions in prop::collection::vec(a_subscription(), 0..8),
     ) {
         let log: Vec<Heard> = events.into_iter().zip(1..).map(|(event, seq)| heard(seq, event)).collect();
         let all = || log.iter().flat_map(|heard| route(heard, &subscriptions)).collect::<Vec<Reaction>>();
         let reactions = all();
-        prop_assert_eq!(&reactions, &all(), "twice the same");
+        prop_assert_eq!(&reactions, &all(), "the result is deterministic");
         prop_assert!(reactions.windows(2).all(|pair| pair[0].event <= pair[1].event), "in the order of the events");
         let wanted: usize =
-            log.iter().flat_map(|heard| subscriptions.iter().map(|one| on_paper(heard.seq.0, &heard.event, one))).sum();
+            log.iter().flat_map(|heard| subscriptions.iter().map(|one| expected_reactions(heard.seq.0, &heard.event, one))).sum();
         prop_assert_eq!(reactions.len(), wanted);
-        // Where a page ends makes no difference, nor who routes it.
+        // The division of the log into pages makes no difference.
         for cut in 0..log.len() {
             let parts = [&log[..cut], &log[cut..]].into_iter().flatten().flat_map(|heard| route(heard, &subscriptions));
             prop_assert_eq!(&parts.collect::<Vec<_>>(), &reactions);
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
     let data =
@@ -252,7 +252,7 @@ fn a_chain_of_routes_ends() {
     for depth in [0, 1, DEPTH_LIMIT - 1, DEPTH_LIMIT, DEPTH_LIMIT + 5] {
         let reactions = route(&Heard { depth, ..heard(3, custom("a:b", None, json!({}))) }, &all);
         assert_eq!(reactions.iter().map(|one| one.depth).collect::<Vec<_>>(), [depth, depth]);
-        // People are told however deep it is: nothing follows from that.
+        // Notifications are never too deep: nothing follows from them.
         let deep: Vec<bool> = reactions.iter().map(Reaction::is_too_deep).collect();
         assert_eq!(deep, [depth >= DEPTH_LIMIT, false], "{depth}");
     }

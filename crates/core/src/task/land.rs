@@ -5,7 +5,7 @@ use crate::landing;
 use crate::step::{Notice, NoticeKind};
 
 impl Task {
-    /// It is done. If it lands, its work goes into the merge queue, unless there is none.
+    /// The task is done. If its work lands, it goes into the merge queue, unless there is nothing to land.
     pub(super) fn succeed(
         &mut self,
         output: Option<Value>,
@@ -19,11 +19,11 @@ impl Task {
             return self.finish(TaskEnd::Success { output, warning }, run, now, buffer);
         }
         self.emit(TaskFact::Landing { run, output: output.clone(), warning: warning.clone() }, buffer);
-        self.turn_into(State::Landing { output, warning }, now);
+        self.set_state(State::Landing { output, warning }, now);
         Outcome::Landing
     }
 
-    /// A person wants what is in its worktree to land.
+    /// A person lands the contents of its worktree.
     pub(super) fn land_as_it_is(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
@@ -38,7 +38,7 @@ impl Task {
             | State::Review
             | State::Done(TaskEnd::Failed { .. } | TaskEnd::Cancelled | TaskEnd::Skipped) => {
                 self.emit(TaskFact::Landing { run: None, output: None, warning: None }, buffer);
-                self.turn_into(State::Landing { output: None, warning: None }, now);
+                self.set_state(State::Landing { output: None, warning: None }, now);
                 Outcome::Landing
             }
         }
@@ -54,13 +54,13 @@ impl Task {
                 let warning = warning.or_else(|| Some("the target had all of its work already".into()));
                 self.finish(TaskEnd::Success { output, warning }, None, now, buffer)
             }
-            // Which of its phases would have to go on, only a person can say.
+            // Only a person can say which of its phases to repeat.
             landing::LandingEnd::Returned(why) if self.has_phases() && !self.goes_back_to_a_phase() => {
                 self.shelve(why.to_string().into(), now, buffer)
             }
             landing::LandingEnd::Returned(why) => {
                 self.emit(TaskFact::SentBack { reason: why.to_string().into() }, buffer);
-                self.turn_into(State::Pending, now);
+                self.set_state(State::Pending, now);
                 Outcome::Again(RetryReason::Landing)
             }
             landing::LandingEnd::Shelved { reason } => self.shelve(reason, now, buffer),
@@ -68,13 +68,13 @@ impl Task {
         }
     }
 
-    /// Whether it is a pipeline that says which phase goes on then.
+    /// Whether it is a pipeline whose plan names the phase for returned work.
     fn goes_back_to_a_phase(&self) -> bool {
         let Some(Work::Pipeline(plan)) = &self.spec.work else { return false };
         plan.land.as_ref().is_some_and(|land| land.returned.is_some())
     }
 
-    /// A person looks at it, and is told why.
+    /// A person reviews it, and is notified of the reason.
     fn shelve(&mut self, reason: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let subject = format!("review: {}", self.spec.title).into();
         buffer.send(OutboxCommand::Notify(Box::new(Notice { kind: NoticeKind::Escalate, subject, text: reason })));
@@ -82,7 +82,7 @@ impl Task {
     }
 
     fn enter_review(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
-        self.turn_into(State::Review, now);
+        self.set_state(State::Review, now);
         self.emit(TaskFact::Marked { status: Status::Review }, buffer);
         Outcome::Marked(Status::Review)
     }

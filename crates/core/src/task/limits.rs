@@ -1,5 +1,5 @@
-//! How much of a project may be under way at a time. The limits are a row of the project, so that every process decides by the
-//! same ones; 0 stands for any number.
+//! The limits on concurrent work. They are a row of the project, so that every process decides by the same ones; 0
+//! stands for no limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct Limits {
     pub roots: u32,
 }
 
-/// A change of some of the limits; what is `None` stays.
+/// A change of some of the limits; `None` leaves a limit as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LimitsChange {
     pub runs: Option<u32>,
@@ -25,7 +25,7 @@ pub struct LimitsChange {
 }
 
 impl Limits {
-    /// Limits that limit nothing.
+    /// No limits.
     pub const NONE: Limits = Limits { runs: 0, roots: 0 };
 
     /// These limits after a change.

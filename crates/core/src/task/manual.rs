@@ -1,4 +1,4 @@
-//! What people do with a task: retry it, mark it, or work on it themselves.
+//! Commands of people on a task: retry it, mark it, or work on it themselves.
 
 use super::*;
 
@@ -20,17 +20,17 @@ impl Task {
                 (self.failures, self.recoveries) = (0, 0);
                 self.spec.paused = None;
                 self.emit(TaskFact::Retried {}, buffer);
-                self.turn_into(State::Pending, now);
+                self.set_state(State::Pending, now);
                 Outcome::Clear
             }
         }
     }
 
-    /// What its run has asked was answered.
+    /// The question of its run was answered.
     pub(super) fn answer(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::AwaitingDecision { decision } = &self.state else { return Outcome::NotPending(self.status()) };
         self.emit(TaskFact::Answered { decision: decision.clone() }, buffer);
-        self.turn_into(State::Pending, now);
+        self.set_state(State::Pending, now);
         Outcome::Clear
     }
 
@@ -39,7 +39,7 @@ impl Task {
             _ if self.has_phases() => Outcome::HasPhases,
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
             State::Awaiting { .. } | State::InPhases { .. } | State::Landing { .. } => Outcome::NotPending(self.status()),
-            // What others may have waited for stays as it is, until a retry.
+            // A task that others may have waited for stays as it is, until a retry.
             State::Done(done) => Outcome::Over(done.status()),
             State::Pending
             | State::Backoff { .. }
@@ -51,7 +51,7 @@ impl Task {
                     Mark::Skipped => State::Done(TaskEnd::Skipped),
                     Mark::Review => State::Review,
                 };
-                self.turn_into(state, now);
+                self.set_state(state, now);
                 self.emit(TaskFact::Marked { status: self.status() }, buffer);
                 Outcome::Marked(self.status())
             }
@@ -72,7 +72,7 @@ impl Task {
             State::Running(live) | State::Stuck { live, .. } | State::Stopping { live, .. } => Outcome::Busy(live.epoch),
             State::Awaiting { .. } | State::InPhases { .. } | State::Landing { .. } => Outcome::NotPending(self.status()),
             State::Done(done) => Outcome::Over(done.status()),
-            // It is looked at again, or the lock was renewed.
+            // It is taken again by its holder, or the lock was renewed.
             State::Manual { epoch: current, .. } if *current == epoch => {
                 self.state = State::Manual { holder, epoch, until };
                 Outcome::Taken
@@ -83,10 +83,10 @@ impl Task {
             | State::AwaitingDecision { .. }
             | State::Manual { .. }
             | State::Review => {
-                // Whoever gives it back wants it tried anew.
+                // The next run starts with all retries and recoveries.
                 (self.failures, self.recoveries) = (0, 0);
                 self.emit(TaskFact::Taken { holder: holder.clone(), epoch }, buffer);
-                self.turn_into(State::Manual { holder, epoch, until }, now);
+                self.set_state(State::Manual { holder, epoch, until }, now);
                 Outcome::Taken
             }
         }
@@ -95,7 +95,7 @@ impl Task {
     pub(super) fn give_back(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let State::Manual { .. } = self.state else { return Outcome::NotPending(self.status()) };
         self.emit(TaskFact::Returned {}, buffer);
-        self.turn_into(State::Pending, now);
+        self.set_state(State::Pending, now);
         Outcome::Returned
     }
 }

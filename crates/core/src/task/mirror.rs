@@ -2,19 +2,20 @@
 
 use super::*;
 
-/// How the task of a pipeline stands, as the pipeline says.
+/// The status of the task of a pipeline, as the pipeline reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PipelineStatus {
-    /// It goes through its phases.
+    /// The pipeline goes through its phases.
     InPhases {
-        /// Whether it cannot go on.
+        /// Whether the pipeline is blocked.
         is_blocked: bool,
     },
     Over(TaskEnd),
 }
 
 impl Task {
-    /// Does as its pipeline does. What is over goes on only if it has failed: a person wants that tried again.
+    /// Takes over the status of its pipeline. A task that is over changes only if it has failed: a person retries the
+    /// pipeline.
     pub(super) fn mirror_status(&mut self, status: PipelineStatus, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match (status, &self.state) {
             _ if !self.has_phases() => Outcome::NotPending(self.status()),
@@ -30,7 +31,7 @@ impl Task {
                 State::Pending | State::InPhases { .. } | State::Done(TaskEnd::Failed { .. }),
             ) => {
                 self.emit(TaskFact::InPhases { is_blocked }, buffer);
-                self.turn_into(State::InPhases { is_blocked }, now);
+                self.set_state(State::InPhases { is_blocked }, now);
                 Outcome::Followed(self.status())
             }
             (_, _) => Outcome::NotPending(self.status()),

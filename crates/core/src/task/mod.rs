@@ -11,16 +11,16 @@
 //!    `-- retry, by a person: of Done, Review or AwaitingDecision
 //! ```
 //!
-//! Beside these: a loop rests between two attempts (Backoff) and waits for its children when it is done (Awaiting); a
-//! task that cannot go on by itself waits for a decision (AwaitingDecision); a person may work on it (Manual) or look at it (Review).
-//! The work of a task that lands goes into the merge queue (Landing) where another task would be done: it is completed when it has
-//! landed, and pending again when it comes back.
+//! Besides: a loop waits between two attempts (Backoff), and for its children when it is done (Awaiting); a task that
+//! cannot go on by itself waits for a decision (AwaitingDecision); a person may work on it (Manual) or review it
+//! (Review). If its work lands, a task goes into the merge queue (Landing) where another task would be done: it is
+//! completed when its work has landed, and pending again when the work comes back.
 //!
-//! A run without a sign of life is Stuck, and nudged at once; if that does not help it is restarted; both count, and when it
-//! was helped as often as allowed a person decides, or it has failed.
+//! A run without activity is Stuck, and nudged at once; if that does not help it is restarted. Both count as
+//! recoveries; after the last one a person decides, or the task fails.
 //!
-//! Invariants: a task has at most one live run, and whoever speaks for it names it: the end of an earlier run is
-//! late, a call with an earlier epoch is fenced. A run that is to be stopped is live until its tree was seen dead.
+//! Invariants: a task has at most one live run, and inputs about that run name it: the end of an earlier run is late, a
+//! call with an earlier epoch is fenced. A run that is to be stopped is live until its process tree was seen dead.
 
 pub mod admission;
 pub mod dependencies;
@@ -60,20 +60,19 @@ pub use crate::task::status::{Status, TaskEnd};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     pub id: TaskId,
-    /// What is to be done, and under which conditions.
     pub spec: Spec,
     /// Its place among tasks of the same priority: the number of the event that added it.
     pub position: Seq,
     pub created: Wall,
     pub state: State,
-    /// Since when they stand so.
+    /// Since when it is in this state.
     pub changed: Stamp,
-    /// How many runs it has had, without those that could not begin.
+    /// The number of its runs, except those that could not begin.
     pub attempts: u32,
-    /// How many of them came to nothing and were followed by another, since a person last asked for a retry or took it. In a
-    /// loop all that began count, else those that failed.
+    /// How many of them had no result and were followed by another, since a person last retried or took it. In a loop
+    /// all runs that began count, else those that failed.
     pub failures: u32,
-    /// How often it was helped since then: a run was lost, nudged, or stopped to be tried again.
+    /// The number of recoveries since then: runs that were lost, nudged, or stopped for a restart.
     pub recoveries: u32,
 }
 
@@ -88,7 +87,7 @@ pub enum State {
     Backoff {
         until: Lease,
     },
-    /// It is a phase that waits for a guard: its pipeline is blocked, and lets it go when the guard holds.
+    /// It is a phase that waits for a guard: its blocked pipeline releases it when the guard holds.
     Held,
     /// A run works on it.
     Running(Live),
@@ -96,55 +95,52 @@ pub enum State {
     Stuck {
         live: Live,
         detected: Stamp,
-        /// What makes it look so.
         reason: Stuck,
     },
-    /// Its run is being stopped, and lives until its tree was seen dead.
+    /// Its run is being stopped, and lives until its process tree was seen dead.
     Stopping {
         live: Live,
         since: Stamp,
         then: After,
     },
-    /// It is done, as far as it depends on itself. Its children are not.
+    /// Its own work is done, but its children are not over.
     Awaiting {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// Until when they have time; without it they were cancelled, and are seen to their end.
+        /// The deadline of the children. Without it they were cancelled, and the task waits for their end.
         until: Option<Lease>,
-        /// Whether there is nothing of its own that lands.
+        /// Whether it has no changes of its own to land.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         no_change: bool,
     },
     /// It cannot go on by itself.
     #[serde(rename = "parked")]
     AwaitingDecision {
-        /// The question to a person.
         decision: DecisionId,
     },
     /// A person works on it.
     #[serde(rename = "byHand")]
     Manual {
-        /// Who, as holder of its lock.
+        /// The holder of its lock.
         holder: HolderId,
         /// The grant.
         epoch: Epoch,
-        /// When the grant ends by itself, as far as it was looked at.
+        /// When the grant ends by itself, as far as is known.
         until: Option<Lease>,
     },
-    /// It goes through the phases of its pipeline.
+    /// Its pipeline goes through its phases.
     InPhases {
-        /// Whether that cannot go on.
+        /// Whether the pipeline is blocked.
         is_blocked: bool,
     },
-    /// Its work is in the merge queue: the last entry of the task there says how far it has come.
+    /// Its work is in the merge queue, where the last entry of the task has the progress.
     Landing {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// What a person should know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
-    /// A person looks at the result. It is neither done nor to be claimed.
+    /// A person reviews the result. The task is neither done nor can it be claimed.
     Review,
     Done(TaskEnd),
 }
@@ -182,23 +178,23 @@ impl Task {
                 if let State::Backoff { until } = self.state
                     && now.lease >= until
                 {
-                    self.turn_into(State::Pending, now);
+                    self.set_state(State::Pending, now);
                     Outcome::Clear
                 } else {
                     Outcome::NotPending(self.status())
                 }
             }
-            // Its pipeline tells of both, so nothing is written down here.
+            // The events of its pipeline cover both, so no event is recorded here.
             Input::Hold => match &self.state {
                 State::Pending | State::Backoff { .. } | State::Held => {
-                    self.turn_into(State::Held, now);
+                    self.set_state(State::Held, now);
                     Outcome::Held
                 }
                 _ => Outcome::NotPending(self.status()),
             },
             Input::Release => match &self.state {
                 State::Held => {
-                    self.turn_into(State::Pending, now);
+                    self.set_state(State::Pending, now);
                     Outcome::Clear
                 }
                 _ => Outcome::NotPending(self.status()),
@@ -210,18 +206,17 @@ impl Task {
             Input::Take { holder, epoch, until } => self.take(holder, epoch, until, now, &mut buffer),
             Input::Return => self.give_back(now, &mut buffer),
             Input::MirrorStatus(status) => self.mirror_status(status, now, &mut buffer),
-            // Where to is for the queue.
+            // The target is for the queue.
             Input::Land(_) => self.land_as_it_is(now, &mut buffer),
             Input::LandingEnded(end) => self.landing_ended(end, now, &mut buffer),
         };
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self, timeout: Span) -> Option<Lease> {
         match &self.state {
             State::Running(live) => Some(live.seen.lease + timeout),
-            // Its record tells the end, not the time.
+            // Its record has the end; time changes nothing.
             State::Stuck { reason: Stuck::SessionDead, .. } => None,
             State::Stuck { detected, .. } => Some(detected.lease + timeout),
             State::Backoff { until } => Some(*until),
@@ -259,7 +254,7 @@ impl Task {
         }
     }
 
-    /// The word for how it stands, as far as the task itself tells.
+    /// The status, as far as it follows from the task itself.
     pub fn status(&self) -> Status {
         match &self.state {
             State::Pending | State::Backoff { .. } => Status::Pending,
@@ -276,13 +271,13 @@ impl Task {
         }
     }
 
-    /// Whether it waits to be started, and has rested long enough.
+    /// Whether it waits to be started, and its backoff is over.
     pub fn is_due(&self, now: Lease) -> bool {
-        let is_rested = matches!(self.state, State::Backoff { until } if now >= until);
-        self.state == State::Pending || is_rested
+        let is_ready = matches!(self.state, State::Backoff { until } if now >= until);
+        self.state == State::Pending || is_ready
     }
 
-    /// Whether it is the task of a pipeline, which alone says what becomes of it.
+    /// Whether it is the task of a pipeline, which alone decides how it continues.
     pub fn has_phases(&self) -> bool {
         matches!(self.spec.work, Some(Work::Pipeline(_)))
     }
@@ -295,7 +290,7 @@ impl Task {
         }
     }
 
-    /// What a look for DONE means before an attempt.
+    /// Handles the state of the file DONE before an attempt.
     fn found(&mut self, marker: Marker, children: u32, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let is_waiting = matches!(self.state, State::Pending | State::Backoff { .. });
         let Some(policy) = self.spec.restart.as_ref().filter(|_| is_waiting) else {
@@ -325,11 +320,11 @@ impl Task {
         self.attempts += 1;
         buffer.send(OutboxCommand::Spawn { run: run.clone() });
         let live = Live { run, epoch, started: now.stamp(), seen: now.stamp(), verdict: None, recheck };
-        self.turn_into(State::Running(live), now);
+        self.set_state(State::Running(live), now);
         Outcome::Started(epoch)
     }
 
-    fn turn_into(&mut self, state: State, now: &Now) {
+    fn set_state(&mut self, state: State, now: &Now) {
         self.state = state;
         self.changed = now.stamp();
     }

@@ -1,4 +1,4 @@
-//! What can happen to a task, and what it answers.
+//! The inputs and outcomes of a task.
 
 use crate::ids::{DecisionId, Epoch, HolderId, RunId, RunnerId};
 use crate::landing;
@@ -9,83 +9,73 @@ use crate::task::spec::LandSpec;
 use crate::task::status::Status;
 use crate::time::{Lease, Span};
 
-/// What can happen to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Before the next attempt of a loop, or while it is waited for: it was looked for the file DONE.
+    /// The state of the file DONE before the next attempt of a loop, or during the wait for it.
     Found {
-        /// What was found.
         marker: Marker,
         /// How many of its children have not ended.
         children: u32,
     },
-    /// A runner takes it. What stands in the way was looked at before.
+    /// A runner starts it. Admission was checked before.
     Start {
-        /// The run that begins.
         run: RunId,
-        /// Who starts it.
         runner: RunnerId,
         /// Whether its session checks the guards of the phase again before the command begins.
         recheck: bool,
     },
-    /// Its run was looked at, or spoke up.
-    Heartbeat {
-        epoch: Epoch,
-        /// What was seen.
-        pulse: Pulse,
-        watch: Watch,
-    },
-    /// Its run is at work; this was seen of it.
+    /// A report on the activity of its run.
+    Heartbeat { epoch: Epoch, pulse: Pulse, watch: Watch },
+    /// Its run is active, as these observations show.
     Checkpoint {
         epoch: Epoch,
-        /// How much output it has made, in bytes.
+        /// Its output so far, in bytes.
         output_bytes: u64,
-        /// How long ago the last of it came.
+        /// The time since its last output.
         quiet: Span,
     },
     /// Its run may have taken too long.
     Overtime {
         run: RunId,
-        /// How long it may take.
+        /// The longest time it may take.
         max: Span,
     },
-    /// The result is told: by its run, or by a person if no run works on it.
+    /// A verdict: by its run, or by a person if no run works on it.
     Conclude {
-        /// Which run says so.
+        /// The run, by its epoch; none for a person.
         epoch: Option<Epoch>,
-        /// What it says.
         verdict: Verdict,
     },
-    /// Its run is to be stopped. One that has not started, or has no run, is over at once.
+    /// Its run is to be stopped. If the run has not started, or there is none, that takes effect at once.
     Stop(After),
-    /// The tree of a run was seen dead.
+    /// The process tree of a run was seen dead.
     End {
         run: RunId,
         ending: RunEnd,
-        /// How long it ran, if it ended by itself and was not asked to.
+        /// How long it ran, if it ended by itself before it was asked to.
         ran: Option<Span>,
-        /// What was found in the place of the file DONE, right after.
+        /// The state of the file DONE right after it.
         marker: Marker,
         /// How many of its children have not ended.
         children: u32,
         watch: Watch,
     },
-    /// Its rest may be over.
+    /// Its backoff may be over.
     MakeReady,
-    /// A guard of its phase does not hold: nobody may start it.
+    /// A guard of its phase does not hold: no runner may start it.
     Hold,
     /// The guards of its phase hold again.
     Release,
-    /// It may be over with its children.
+    /// It may be over together with its children.
     Settle {
         /// How many of them have not ended.
         children: u32,
     },
-    /// A person wants it tried again.
+    /// A person retries it.
     Retry,
-    /// A person has answered what its run has asked.
+    /// A person has answered the question of its run.
     Answer,
-    /// A person skips it, or wants to look at it.
+    /// A person skips it, or reviews it.
     Set(Mark),
     /// A person works on it from now on.
     Take {
@@ -97,47 +87,43 @@ pub enum Input {
     },
     /// The person has given its lock back, or lost it.
     Return,
-    /// Its pipeline goes on, or is over.
+    /// Its pipeline continues, or is over.
     MirrorStatus(PipelineStatus),
-    /// A person wants its work to land as it is, there.
+    /// A person lands its work as it is, on this target.
     Land(Box<LandSpec>),
     /// Its work has left the merge queue.
     LandingEnded(landing::LandingEnd),
 }
 
-/// What a person makes of a task that no run is at.
+/// A person's decision on a task without a live run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// It is passed over.
     Skipped,
-    /// It is looked at.
     Review,
 }
 
-/// What a task can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The run may begin, under this number.
     Started(Epoch),
     /// It cannot be started: it is not pending.
     NotPending(Status),
-    /// The sign of life is noted.
     Seen,
     /// It is stuck from now on.
     Stuck,
     /// It is running again.
     Recovered,
-    /// What was said of the result is noted; it counts when the run ends.
+    /// The verdict is recorded; it counts when the run ends.
     Noted,
     /// It is over.
     Ended(Status),
-    /// It is pending again, or will be after a rest.
+    /// It is pending again, perhaps after a backoff.
     Again(RetryReason),
-    /// It may be tried.
+    /// It may be started.
     Clear,
     /// It waits for a guard.
     Held,
-    /// It waits for so many children.
+    /// It waits for this many children.
     Awaiting(u32),
     /// Its children are to be cancelled.
     EndChildren,
@@ -145,25 +131,25 @@ pub enum Outcome {
     AwaitingDecision(DecisionId),
     /// A person works on it.
     Taken,
-    /// Nobody works on it any more.
+    /// The manual work on it has ended.
     Returned,
     /// Its run is being stopped.
     Stopping,
     /// It was over already.
     Over(Status),
-    /// The run that is spoken of is not the one that is at the task.
+    /// The input names another run than the live one.
     Late,
-    /// The epoch is not that of the run that is at the task, if there is one.
+    /// The epoch is not that of the live run, if there is one.
     Fenced(Option<Epoch>),
-    /// A run works on it, and only that run may say so.
+    /// A run works on it, and only that run may report a verdict.
     Busy(Epoch),
     Marked(Status),
-    /// It stands as its pipeline says.
+    /// It has the status of its pipeline.
     Followed(Status),
-    /// Only its pipeline says what becomes of it.
+    /// Only its pipeline decides how it continues.
     HasPhases,
     /// Its work is in the merge queue.
     Landing,
-    /// It is completed by landing, unless there is nothing that lands.
+    /// It is completed by landing, unless it has nothing to land.
     MustLand,
 }

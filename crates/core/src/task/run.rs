@@ -1,4 +1,4 @@
-//! The run that works on a task: what it says, what is seen of it, and how it ends.
+//! The run that works on a task: its verdict, its activity, and its end.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,17 +21,18 @@ pub struct Live {
     pub run: RunId,
     pub epoch: Epoch,
     pub started: Stamp,
-    /// Its last sign of life.
+    /// The last sign of activity.
     pub seen: Stamp,
-    /// What it has said of its result.
+    /// Its verdict so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Whether its session checks the guards of its phase again before the command begins: the answers were too old at the claim.
+    /// Whether its session checks the guards of its phase again before the command begins: the results were too old at
+    /// the claim.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recheck: bool,
 }
 
-/// What a run, or a person, says of the result.
+/// The verdict of a run, or a person, on the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
@@ -39,7 +40,7 @@ pub enum Verdict {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
     },
-    /// It is done, and there is nothing that lands.
+    /// It is done, with no changes to land.
     NoChange {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
@@ -47,25 +48,25 @@ pub enum Verdict {
     Failed {
         error: Box<str>,
     },
-    /// A person is to decide something first.
+    /// A person has to decide something first.
     Ask {
         question: Box<str>,
-        /// The possible answers; any, if there is none.
+        /// The possible answers; an open one, if the list is empty.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         options: Vec<Box<str>>,
     },
-    /// Its command was not begun: a guard of its phase does not hold any more.
+    /// Its command was not started: a guard of its phase no longer holds.
     Refused(Box<Refused>),
-    /// Its agent was not begun: what the program would execute or be allowed where it was to run is not trusted.
+    /// Its agent was not started: what the program would execute, or be allowed to do, in its directory is not trusted.
     Untrusted {
         error: Box<str>,
     },
-    /// Its agent program has ended so, and the run itself has said nothing.
+    /// The end of its agent program; the run itself has reported no verdict.
     Agent(Box<AgentEnd>),
 }
 
 impl Verdict {
-    /// What it says about itself, if it has failed by its own word.
+    /// The error, if the run reported a failure.
     pub(crate) fn failure(self) -> Option<Box<str>> {
         match self {
             Verdict::Failed { error } => Some(error),
@@ -108,30 +109,31 @@ impl Refused {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Stuck {
-    /// It used to show signs of life, and then stopped.
+    /// It was active, and then stopped.
     NoHeartbeat { last_seen: Stamp },
-    /// It has done nothing that could be seen.
+    /// No activity was ever seen.
     NoProgress { duration: Span },
-    /// Its session is dead and left no exit behind.
+    /// Its session is dead and left no record of an exit.
     SessionDead,
 }
 
-/// What a look at a run has shown.
+/// The result of an activity check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pulse {
-    /// It has put something out.
+    /// It has written output.
     Active,
-    /// It has put something out, and goes on to do so for longer than it may be silent: it is well again.
+    /// It keeps writing output for longer than it may be silent: it has recovered.
     Steady,
-    /// It has put out nothing for so long, but works: it uses the processor, starts processes, or writes files in its workspace.
+    /// It has written no output for this long, but works: it uses the processor, starts processes, or writes files in
+    /// its workspace.
     Busy(Span),
-    /// Nothing was seen of it for so long.
+    /// No activity was seen for this long.
     Idle(Span),
-    /// Its session is dead and left no exit behind.
+    /// Its session is dead and left no record of an exit.
     SessionDead,
 }
 
-/// What comes after a run was stopped.
+/// What follows after a run was stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum After {
@@ -145,12 +147,12 @@ pub enum After {
     },
     /// The run has failed: it took too long. Another may follow.
     Overtime {
-        /// How long it was allowed to take.
+        /// The longest time it was allowed to take.
         max: Span,
     },
-    /// It is tried again. That is a recovery: there are only so many.
+    /// The task is retried. That is a recovery, of which the number is limited.
     Restart,
-    /// It is pending again, as if the run had never begun: a person wants that.
+    /// The task is pending again, as if the run had never begun: a person wants that.
     PutBack {
         /// Whether the session has no time to end by itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -158,33 +160,33 @@ pub enum After {
     },
 }
 
-/// How many times the silence that a run is allowed work without output is believed in, beyond the first.
+/// How many more times the allowed silence work without output counts as activity.
 const BELIEVED: i64 = 4;
 
-/// How a run is watched, and what is done for one that looks stuck.
+/// The rules for a run without activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watch {
-    /// How long it may be without a sign of life; also how long it has after it was nudged.
+    /// How long it may be without activity; also how long it has after a nudge.
     pub timeout: Span,
-    /// How often a task is helped at most, since a person last asked for a retry.
+    /// How many recoveries a task has at most, since a person last retried it.
     pub max_recoveries: u32,
     pub on_exhausted: OnExhausted,
 }
 
 impl Watch {
-    /// The same for a task that may be silent for another time.
+    /// The same rules with another time of silence.
     #[must_use]
     pub fn of(self, silence: Option<Span>) -> Watch {
         Watch { timeout: silence.unwrap_or(self.timeout), ..self }
     }
 
-    /// Whether work is still a reason to believe in a run that has put out nothing for so long.
+    /// Whether work still counts as activity of a run that has been without output for so long.
     pub fn believes(&self, quiet: Span) -> bool {
         quiet.as_ms() < self.timeout.as_ms().saturating_mul(1 + BELIEVED)
     }
 }
 
-/// What becomes of a task that was helped as often as allowed.
+/// What happens to a task without recoveries left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnExhausted {
     /// A person decides.
@@ -193,33 +195,33 @@ pub enum OnExhausted {
     Fail,
 }
 
-/// Why a run did not bring its task to an end, and another follows.
+/// Why a run did not finish its task, and another one follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum RetryReason {
     Failed,
-    /// It ended well, but did not say that the task is done.
+    /// It ended well, but did not report that the task is done.
     NoVerdict,
     Overtime,
     Stuck,
     Lost,
     Never,
-    /// It could not begin, because the machine has not enough of something.
+    /// It could not begin, because the machine lacked a resource.
     Shortage,
-    /// Its command was not begun, because a guard of its phase did not hold any more.
+    /// Its command was not started, because a guard of its phase no longer held.
     Guard,
-    /// Its agent was not begun, because something that it would execute is not trusted.
+    /// Its agent was not started, because something that it would execute is not trusted.
     Untrusted,
     /// The account of its agent is limited.
     Quota,
     /// The account of its agent is not logged in.
     Auth,
-    /// The provider of its agent has too much to do.
+    /// The provider of its agent is overloaded.
     Overloaded,
     /// The provider of its agent cannot be reached.
     Network,
-    /// Its agent did nothing but try again.
+    /// Its agent only retried its requests.
     Hung,
     /// Its work came back from the merge queue, which has the reason.
     Landing,
@@ -232,7 +234,7 @@ impl RetryReason {
         self.into()
     }
 
-    /// Whether the run does not count as an attempt: it was kept from working by something else.
+    /// Whether the run does not count as an attempt: something else kept it from working.
     pub fn is_uncounted(self) -> bool {
         match self {
             RetryReason::Guard
@@ -254,7 +256,7 @@ impl RetryReason {
         }
     }
 
-    /// The reason that keeps an agent from working, if its verdict is one.
+    /// The reason that kept an agent from working, if its verdict is one.
     pub fn of_agent(verdict: &AgentVerdict) -> Option<RetryReason> {
         match verdict {
             AgentVerdict::Quota(_) => Some(RetryReason::Quota),
@@ -271,7 +273,7 @@ impl RetryReason {
         }
     }
 
-    /// What it means for people.
+    /// The text for people.
     pub fn describe(self, ending: &RunEnd) -> Box<str> {
         match self {
             RetryReason::NoVerdict => "it exited 0 without `tasks done`".into(),
@@ -300,21 +302,21 @@ pub enum RunEnd {
     NotStarted {
         error: Box<str>,
     },
-    /// Its session died without leaving an exit behind. What it has done is not known.
+    /// Its session died without a record of an exit. Its results are not known.
     Lost,
     /// It is proven that it never began.
     Never,
-    /// Its session could not begin, so nothing of its command was started.
+    /// Its session could not begin, so its command was not started at all.
     NotBegun {
         error: Box<str>,
-        /// Whether the machine had not enough of something, such as processes or disk: that passes by itself.
+        /// Whether the machine lacked a resource, such as processes or disk: that passes by itself.
         is_shortage: bool,
     },
 }
 
 impl After {
-    /// How much it says: the heavier wish wins.
-    pub(crate) fn weight(&self) -> u8 {
+    /// The precedence: a stronger request replaces a weaker one.
+    pub(crate) fn precedence(&self) -> u8 {
         match self {
             After::PutBack { now: false } => 0,
             After::PutBack { now: true } => 1,
@@ -328,7 +330,7 @@ impl After {
 }
 
 impl RunEnd {
-    /// Whether nothing of its command was started.
+    /// Whether its command was not started at all.
     pub fn is_not_begun(&self) -> bool {
         matches!(self, RunEnd::Never | RunEnd::NotBegun { .. })
     }
@@ -353,7 +355,7 @@ impl RunEnd {
 impl std::fmt::Display for RunEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // What a shell means by them.
+            // The conventions of a shell.
             RunEnd::Exited(126) => f.write_str("exit status 126 (the command cannot be executed)"),
             RunEnd::Exited(127) => f.write_str("exit status 127 (no such command)"),
             RunEnd::Exited(code) => write!(f, "exit status {code}"),

@@ -1,4 +1,4 @@
-//! How runs and tasks end: what they say, being stopped, the proof of death, and what follows.
+//! The ends of runs and tasks: verdicts, stops, the proof of death, and what follows.
 
 use super::*;
 use crate::agent::{AgentEnd, AgentVerdict};
@@ -6,11 +6,11 @@ use crate::decision::Question;
 use crate::step::{Notice, NoticeKind};
 use crate::task::retry::Policy;
 
-/// How long a task rests after its session could not begin for the first time, and how often that is doubled.
+/// The backoff after the session of a task could not begin for the first time, and how often it doubles.
 const NOT_BEGUN_DELAY: Span = Span::from_secs(1);
 const NOT_BEGUN_DOUBLINGS: u32 = 6;
 
-/// How long a task rests after the provider of its agent did not answer for the first time, and how often that is doubled.
+/// The backoff after the provider of an agent did not answer for the first time, and how often it doubles.
 const PROVIDER_DELAY: Span = Span::from_secs(30);
 const PROVIDER_DOUBLINGS: u32 = 5;
 
@@ -21,7 +21,7 @@ impl Task {
             (Some(live), Some(epoch)) if live.epoch == epoch => {
                 live.verdict = Some(verdict);
                 live.seen = now.stamp();
-                // Whoever speaks is not stuck, and is watched again until its end.
+                // A run that reports a verdict is not stuck, and is watched again until its end.
                 if let State::Stuck { .. } = self.state {
                     self.recover(true, now, buffer);
                 }
@@ -36,13 +36,13 @@ impl Task {
                     self.finish(TaskEnd::Success { output, warning: None }, None, now, buffer)
                 }
                 _ if has_phases => Outcome::HasPhases,
-                // Whether its work is good is for the queue to say.
+                // The queue decides whether the work is good.
                 Verdict::Done { .. } if self.spec.land.is_some() && !self.status().is_over() => Outcome::MustLand,
                 Verdict::Done { output } | Verdict::NoChange { output } => {
                     self.finish(TaskEnd::Success { output, warning: None }, None, now, buffer)
                 }
                 Verdict::Failed { error } => self.finish(TaskEnd::Failed { error }, None, now, buffer),
-                // Only a run asks.
+                // Only a run has these verdicts.
                 Verdict::Ask { .. } | Verdict::Refused(_) | Verdict::Untrusted { .. } | Verdict::Agent(_) => Outcome::Late,
             },
         }
@@ -70,17 +70,17 @@ impl Task {
                 self.emit(TaskFact::Stopping { run: live.run.clone(), then: after.clone() }, buffer);
                 let at_once = after == After::PutBack { now: true };
                 buffer.send(OutboxCommand::Kill { run: live.run.clone(), now: at_once });
-                self.turn_into(State::Stopping { live, since: now.stamp(), then: after }, now);
+                self.set_state(State::Stopping { live, since: now.stamp(), then: after }, now);
                 Outcome::Stopping
             }
             State::Stopping { live, since, then } => {
-                // A wish that says more replaces one that says less: nobody restarts what was cancelled, and what is
-                // cancelled while it is being failed does not complete because its run said so meanwhile.
-                let (live, since, is_heavier) = (live.clone(), *since, after.weight() > then.weight());
-                // Who has lost patience does not change what becomes of it.
+                // A stronger request replaces a weaker one: a cancelled run is not restarted, and a run that is
+                // cancelled while it is being failed does not complete because it reported success meanwhile.
+                let (live, since, is_stronger) = (live.clone(), *since, after.precedence() > then.precedence());
+                // An immediate end does not change what follows.
                 let hurries = after == (After::PutBack { now: true }) && after != *then;
-                let then = if is_heavier { after } else { then.clone() };
-                if is_heavier || hurries {
+                let then = if is_stronger { after } else { then.clone() };
+                if is_stronger || hurries {
                     self.emit(TaskFact::Stopping { run: live.run.clone(), then: then.clone() }, buffer);
                 }
                 if hurries {
@@ -107,7 +107,7 @@ impl Task {
     ) -> Outcome {
         let Some(mut live) = self.live().filter(|live| live.run == *run).cloned() else { return Outcome::Late };
         let mut then = match &self.state {
-            // It had ended in time, and nobody had heard of it.
+            // It had ended in time, before the request reached it.
             State::Stopping { then: After::Overtime { max }, .. } if ran.is_some_and(|ran| ran <= *max) => None,
             State::Stopping { then: After::PutBack { .. }, .. } if ran.is_some() => None,
             State::Stopping { then, .. } => Some(then.clone()),
@@ -117,19 +117,19 @@ impl Task {
             return self.finish(TaskEnd::Cancelled, Some(live.run), now, buffer);
         }
         let agent = live.verdict.take_if(|verdict| matches!(verdict, Verdict::Agent(_)));
-        // Once the run is being ended, nothing that its agent says counts.
+        // Once the run is being ended, the verdict of its agent does not count.
         if let (Some(Verdict::Agent(end)), None) = (agent, &then) {
             if let Some(outcome) = self.kept_from_working(&end, &ending, &live, watch, now, buffer) {
                 return outcome;
             }
-            live.verdict = self.said_by_agent(&end);
+            live.verdict = self.verdict_of_agent(&end);
         }
         if let Some(After::PutBack { .. }) = then {
             let is_done = self.spec.restart.is_some() && marker != Marker::Absent;
             if live.verdict.is_none() && !is_done {
                 return self.again(live.run, ending, RetryReason::Stopped, None, now, buffer);
             }
-            // What the run itself has said of its result counts.
+            // The verdict of the run itself counts.
             then = None;
         }
         if let (Some(Verdict::Ask { question, options }), None | Some(After::Overtime { .. } | After::Restart)) =
@@ -147,7 +147,7 @@ impl Task {
         }
     }
 
-    /// A run of a task that is tried once, or a few times.
+    /// Ends a run of a task that is not a loop.
     fn end_of_run(
         &mut self,
         then: Option<After>,
@@ -159,7 +159,7 @@ impl Task {
     ) -> Outcome {
         let run = Some(live.run.clone());
         match (then, live.verdict, ending) {
-            // What the run itself has said is more than what its exit tells, or what was wished for.
+            // The verdict of the run takes precedence over its exit and over the request to stop it.
             (_, Some(Verdict::Done { output }), _) => self.succeed(output, None, false, run, now, buffer),
             (_, Some(Verdict::NoChange { output }), _) => self.succeed(output, None, true, run, now, buffer),
             (Some(After::Fail { error }), _, _) => self.finish(TaskEnd::Failed { error }, run, now, buffer),
@@ -187,15 +187,15 @@ impl Task {
             (None, None, ending @ (RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::NotStarted { .. })) => {
                 self.fail(None, RetryReason::Failed, ending, live.run, now, buffer)
             }
-            (Some(After::Cancel), _, _) => unreachable!("who is cancelled is cancelled, whatever its run said"),
+            (Some(After::Cancel), _, _) => unreachable!("a cancelled run was handled before"),
             (Some(After::PutBack { .. }), _, _) => unreachable!("it was put back, or has said how it ended"),
-            (None, Some(Verdict::Agent(_)), _) => unreachable!("it was replaced by what it means"),
+            (None, Some(Verdict::Agent(_)), _) => unreachable!("it was replaced by the verdict that it means"),
             (None, Some(Verdict::Ask { .. }), _) => unreachable!("it waits for the answer"),
             (None, Some(Verdict::Untrusted { .. }), _) => unreachable!("it waits for trust"),
         }
     }
 
-    /// A run of a loop.
+    /// Ends a run of a loop.
     #[expect(clippy::too_many_arguments, reason = "all that is known of the end of a run comes together here")]
     fn end_of_attempt(
         &mut self,
@@ -248,7 +248,7 @@ impl Task {
         }
     }
 
-    /// A run has failed, and perhaps said why: the next one follows, if there are retries left.
+    /// A run has failed, perhaps with an error of its own: the next one follows, if there are retries left.
     fn fail(
         &mut self,
         said: Option<Box<str>>,
@@ -266,7 +266,7 @@ impl Task {
         self.again(run, ending, setback, said, now, buffer)
     }
 
-    /// A run came to nothing without having failed: the next one follows, if there is help left.
+    /// A run had no result without having failed: the next one follows, if there are recoveries left.
     fn again_if(
         &mut self,
         watch: &Watch,
@@ -283,8 +283,9 @@ impl Task {
         self.again(run, ending, setback, None, now, buffer)
     }
 
-    /// The session of a run could not begin, so nothing was tried. What the machine lacks will pass, and its runner waits for
-    /// that. Anything else passes sometimes: the next run follows later and later, if there is help left.
+    /// The session of a run could not begin, so nothing was tried. A shortage of the machine passes, and the runner
+    /// waits for that. Other errors may pass: the next run follows after a growing backoff, if there are recoveries
+    /// left.
     fn not_begun(&mut self, ending: RunEnd, run: RunId, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let RunEnd::NotBegun { error, is_shortage } = &ending else { unreachable!("it has not begun") };
         if *is_shortage {
@@ -300,9 +301,10 @@ impl Task {
         Outcome::Again(RetryReason::Never)
     }
 
-    /// The agent of a run was kept from working, by its account, its provider or a permission: that is no attempt at the task. A limit of
-    /// the account keeps it from starting until then (see [`limit`](crate::agent::limit)); what else may pass by itself is tried again
-    /// later and later, if there is help left.
+    /// The agent of a run was kept from working, by its account, its provider or a permission: that is not an attempt
+    /// at the task. A limit of the account keeps it from starting until the end of the limit (see
+    /// [`limit`](crate::agent::limit)); after other errors it is retried with a growing backoff, if there are
+    /// recoveries left.
     fn kept_from_working(
         &mut self,
         end: &AgentEnd,
@@ -332,8 +334,9 @@ impl Task {
         Some(Outcome::Again(why))
     }
 
-    /// What the end of its agent means where nothing kept it from working. A loop is only over when the run says so.
-    fn said_by_agent(&self, end: &AgentEnd) -> Option<Verdict> {
+    /// The verdict that follows from the end of an agent that was not kept from working. A loop is over only when the
+    /// run itself reports it.
+    fn verdict_of_agent(&self, end: &AgentEnd) -> Option<Verdict> {
         match end.verdict {
             AgentVerdict::Ok if self.spec.restart.is_some() => None,
             AgentVerdict::Ok => Some(Verdict::Done { output: None }),
@@ -342,7 +345,7 @@ impl Task {
         }
     }
 
-    /// A guard of its phase did not hold when the command was to begin, so nothing was tried.
+    /// A guard of its phase did not hold when the command was to start, so nothing was tried.
     fn refused(&mut self, refused: &Refused, ending: RunEnd, run: RunId, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if refused.fails.is_some() {
             return self.finish(TaskEnd::Failed { error: refused.reason().into() }, Some(run), now, buffer);
@@ -390,13 +393,13 @@ impl Task {
         buffer: &mut EffectBuffer,
     ) -> Outcome {
         let (failures, recoveries) = (Some(self.failures), Some(self.recoveries));
-        // One that could not begin does not count, unless somebody has said how it went.
+        // A run that could not begin does not count, unless it reported a verdict.
         let is_uncounted =
             matches!((&ending, why), (RunEnd::NotBegun { .. }, RetryReason::Never | RetryReason::Shortage)) || why.is_uncounted();
         let attempts = is_uncounted.then(|| self.attempts.saturating_sub(1));
         self.attempts = attempts.unwrap_or(self.attempts);
         self.emit(TaskFact::Restarting { run, ending, why: Some(why), error, failures, recoveries, attempts }, buffer);
-        self.turn_into(State::Pending, now);
+        self.set_state(State::Pending, now);
         Outcome::Again(why)
     }
 
@@ -405,30 +408,31 @@ impl Task {
         let question = Question::of_task(&self.id, &self.spec.title, &error);
         let decision = question.raise(Some(NoticeKind::Escalate), buffer);
         self.emit(TaskFact::Escalated { run, error, decision: decision.clone(), attempts: None }, buffer);
-        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        self.set_state(State::AwaitingDecision { decision: decision.clone() }, now);
         Outcome::AwaitingDecision(decision)
     }
 
-    /// Its agent was not begun: a person looks at what it would execute. It was no attempt, and the task goes on where it was.
+    /// Its agent was not started: a person checks what it would execute. That is not an attempt, and the task continues
+    /// where it was.
     fn await_trust(&mut self, run: RunId, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         self.attempts = self.attempts.saturating_sub(1);
         let question = Question::of_trust(&self.id, &self.spec.title, &error);
         let decision = question.raise(Some(NoticeKind::Escalate), buffer);
         self.emit(TaskFact::Escalated { run, error, decision: decision.clone(), attempts: Some(self.attempts) }, buffer);
-        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        self.set_state(State::AwaitingDecision { decision: decision.clone() }, now);
         Outcome::AwaitingDecision(decision)
     }
 
-    /// Its run has asked something: it goes on with the answer. None of its retries is used.
+    /// Its run has a question: the task continues with the answer. No retry is used.
     fn ask(&mut self, run: RunId, question: &str, options: &[Box<str>], now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let asked = Question::of_run(&self.id, question, options);
         let decision = asked.raise(Some(NoticeKind::Decision), buffer);
         self.emit(TaskFact::Asked { run, question: question.into(), decision: decision.clone() }, buffer);
-        self.turn_into(State::AwaitingDecision { decision: decision.clone() }, now);
+        self.set_state(State::AwaitingDecision { decision: decision.clone() }, now);
         Outcome::AwaitingDecision(decision)
     }
 
-    /// It is done, as far as it depends on itself.
+    /// Its own work is done.
     pub(super) fn settle(
         &mut self,
         output: Option<Value>,
@@ -442,7 +446,7 @@ impl Task {
         match wait {
             Some(wait) if children > 0 => {
                 self.emit(TaskFact::Awaiting { run, output: output.clone(), children, no_change }, buffer);
-                self.turn_into(State::Awaiting { output, until: Some(now.lease + wait), no_change }, now);
+                self.set_state(State::Awaiting { output, until: Some(now.lease + wait), no_change }, now);
                 Outcome::Awaiting(children)
             }
             _ => self.succeed(output, None, no_change, run, now, buffer),
@@ -484,14 +488,14 @@ impl Task {
             },
             buffer,
         );
-        // What the failure of a part means is for the whole to say.
+        // For a phase or an attempt at an item, the pipeline or the item decides what its failure means.
         if let TaskEnd::Failed { error } = &done
             && !self.spec.is_part()
         {
             let subject = format!("failed: {}", self.spec.title).into();
             buffer.send(OutboxCommand::Notify(Box::new(Notice { kind: NoticeKind::TaskFailed, subject, text: error.clone() })));
         }
-        self.turn_into(State::Done(done), now);
+        self.set_state(State::Done(done), now);
         Outcome::Ended(status)
     }
 }

@@ -1,4 +1,4 @@
-//! A live run is looked at: signs of life, and the escalation for one that shows none.
+//! The watch over a live run: activity, and the escalation without it.
 
 use super::*;
 
@@ -33,7 +33,7 @@ impl Task {
                 self.recover(true, now, buffer);
                 Outcome::Recovered
             }
-            // It works again; whether that comes to something is not known yet.
+            // It works again; whether it recovers is not known yet.
             (State::Stuck { reason, .. }, Pulse::Busy(_)) if *reason != Stuck::SessionDead => {
                 self.recover(false, now, buffer);
                 Outcome::Recovered
@@ -44,8 +44,8 @@ impl Task {
             }
             (State::Running(_) | State::Stuck { .. } | State::Stopping { .. }, Pulse::Busy(_)) => Outcome::Seen,
             (State::Running(live), Pulse::Idle(quiet)) => {
-                // Something was seen of it before it fell quiet: the deadline counts from there, or the next look
-                // would be due at once, again and again.
+                // There was activity before the silence: the deadline counts from there, or the next check would be due
+                // at once, again and again.
                 live.seen = live.seen.later(now.stamp().before(quiet));
                 if !now.is_past(live.seen.lease + watch.timeout) {
                     return Outcome::Seen;
@@ -55,14 +55,14 @@ impl Task {
                 } else {
                     Stuck::NoProgress { duration: now.lease - live.started.lease }
                 };
-                self.get_stuck(reason, now, buffer);
+                self.mark_stuck(reason, now, buffer);
                 self.nudge(watch, now, buffer)
             }
             (State::Running(_), Pulse::SessionDead) => {
-                self.get_stuck(Stuck::SessionDead, now, buffer);
+                self.mark_stuck(Stuck::SessionDead, now, buffer);
                 Outcome::Stuck
             }
-            // The nudge did not help. One whose session is dead is recovered, not restarted.
+            // The nudge did not help. A run whose session is dead is recovered, not restarted.
             (State::Stuck { detected, reason, .. }, Pulse::Idle(_))
                 if *reason != Stuck::SessionDead && now.is_past(detected.lease + watch.timeout) =>
             {
@@ -89,13 +89,13 @@ impl Task {
         }
     }
 
-    fn get_stuck(&mut self, reason: Stuck, now: &Now, buffer: &mut EffectBuffer) {
+    fn mark_stuck(&mut self, reason: Stuck, now: &Now, buffer: &mut EffectBuffer) {
         let live = self.live().expect("only a run gets stuck").clone();
         self.emit(TaskFact::Stuck { run: live.run.clone(), reason }, buffer);
-        self.turn_into(State::Stuck { live, detected: now.stamp(), reason }, now);
+        self.set_state(State::Stuck { live, detected: now.stamp(), reason }, now);
     }
 
-    /// The first rung: the run is woken up, if there is help left.
+    /// The first step of the escalation: a nudge, if there are recoveries left.
     fn nudge(&mut self, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         if self.recoveries >= watch.max_recoveries {
             return self.give_up(watch, now, buffer);
@@ -107,7 +107,7 @@ impl Task {
         Outcome::Stuck
     }
 
-    /// The last rung: it was helped as often as allowed.
+    /// The last step of the escalation: no recoveries are left.
     fn give_up(&mut self, watch: &Watch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let recovered = match self.recoveries {
             0 => String::new(),
@@ -122,18 +122,18 @@ impl Task {
         self.stop(after, now, buffer)
     }
 
-    /// A run that was thought stuck shows that it is not. If it is `well`, it is helped anew when it falls silent again.
+    /// A run that was stuck is active again. If it is `well`, its recoveries start again from zero.
     pub(super) fn recover(&mut self, well: bool, now: &Now, buffer: &mut EffectBuffer) {
         let live = self.live().expect("only a run recovers").clone();
         let recoveries = (well && self.recoveries > 0).then_some(0);
         self.recoveries = recoveries.unwrap_or(self.recoveries);
         self.emit(TaskFact::Recovered { run: live.run.clone(), recoveries }, buffer);
         if let State::Stuck { .. } = self.state {
-            self.turn_into(State::Running(live), now);
+            self.set_state(State::Running(live), now);
         }
     }
 
-    /// What becomes of it when it was helped as often as allowed.
+    /// What happens to it without recoveries left.
     pub(super) fn on_exhausted(&self, watch: &Watch) -> OnExhausted {
         if self.spec.fails_when_stuck { OnExhausted::Fail } else { watch.on_exhausted }
     }

@@ -1,4 +1,4 @@
-//! What a task asks for: the words of its specification.
+//! The specification of a task.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,42 +19,39 @@ use crate::worker::Taken;
 /// The longest command, in bytes.
 pub const COMMAND_LIMIT: usize = 100_000;
 
-/// The most resources that one task can need.
+/// How many resources a task can need at most.
 pub const NEED_LIMIT: usize = 20;
 
-/// The most labels of one task.
+/// How many labels a task can have at most.
 pub const LABEL_LIMIT: usize = 20;
 
-/// The environment variable in which a run finds the pipeline that it is a phase of.
+/// The environment variable with the pipeline of a run.
 pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
 
-/// The same for the name of the phase.
+/// The environment variable with the phase of a run.
 pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
 
-/// The specification of a task: what is done, where, when and with what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
     pub title: Title,
-    /// The section it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<SectionId>,
     /// The task that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<TaskId>,
-    /// Marks to find it by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Label>,
-    /// Higher comes first.
+    /// Tasks with a higher priority come first.
     #[serde(default)]
     pub priority: i32,
-    /// What a runner does for it. Without it, the task is for people.
+    /// The work of a runner. Without it, the task is manual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// What a run must hold while it lives.
+    /// The resources that a run must hold while it lives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<Need>,
-    /// How often a run that failed is followed by another.
+    /// How many runs may follow a failed one.
     #[serde(default)]
     pub retries: u32,
     /// The number of its first attempt, if it is a later attempt at a phase.
@@ -63,36 +60,37 @@ pub struct Spec {
     /// Whether the guards of its phase are evaluated again when a run of it is claimed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub guarded: bool,
-    /// How it is tried again until it says that it is done. Such a task has no retries beside.
+    /// The terms of a loop. A loop has no retries beside them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Policy>,
     #[serde(default)]
     pub workspace: WorkspaceSpec,
-    /// What its runs find in their environment, beside what every run finds there.
+    /// Additional variables in the environment of its runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<Box<str>, Box<str>>,
-    /// How long a run of it may take, if that is not what the settings say.
+    /// How long a run of it may take, if that differs from the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
-    /// How long a run of it may be silent, if that is not what the settings say.
+    /// How long a run of it may be silent, if that differs from the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Span>,
-    /// Whether it fails when it was helped as often as allowed, whatever the settings say: something else is tried then.
+    /// Whether it fails without recoveries left, whatever the settings say: something else is tried then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fails_when_stuck: bool,
-    /// The branch that its work lands on. Then it is completed when its work has landed, not when its run says that it is done.
+    /// The branch that its work lands on. With it, the task is completed when its work has landed, not when its run is
+    /// done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub land: Option<Box<LandSpec>>,
     /// How many routes led to it, one after the other.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
-    /// The attempt at an item of a queue that it is, if a worker has made it of one.
+    /// The item of a queue and the attempt at it, if a worker has made the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Box<OfItem>>,
-    /// How its runs can be talked to while they live.
+    /// How its live runs can receive messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<LiveInput>,
-    /// Why no run of it is started, if a person wants that.
+    /// The pause, if a person has set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Box<Pause>>,
     /// The entry of the file that it was imported from.
@@ -100,16 +98,16 @@ pub struct Spec {
     pub source: Option<Box<SourceEntry>>,
 }
 
-/// An entry of a file with tasks, by which a later import knows its task again.
+/// An entry of a file with tasks, by which a later import recognizes its task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceEntry {
-    /// The path of the file in the project, or another name for where the entries come from.
+    /// The path of the file in the project, or another name for the source of the entries.
     pub file: Box<str>,
     /// The key of the entry, or its title if it has none.
     pub key: Box<str>,
 }
 
-/// How a run can be talked to while it lives.
+/// How a live run can receive messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LiveInput {
@@ -124,18 +122,18 @@ pub struct OfItem {
     pub worker: Name,
     #[serde(flatten)]
     pub taken: Taken,
-    /// Which one it is, counted from 1.
+    /// The number of the attempt, counted from 1.
     pub attempt: u32,
 }
 
 impl Spec {
-    /// The phase of a pipeline that this is, if it is one.
+    /// The name of the phase, if it is one of a pipeline.
     pub fn phase(&self) -> Option<&str> {
         self.parent.as_ref().and_then(|_| self.env.get(PHASE_ENV)).map(|phase| &**phase)
     }
 
-    /// What must be free for it to begin. A pipeline holds nothing itself; but where only so many roots may be under way, it begins when
-    /// its first phase could, unless a guard comes before that.
+    /// The resources that must be free for it to begin. A pipeline holds nothing itself; but where the number of roots
+    /// is limited, it begins when its first phase could, unless a guard comes before that.
     pub fn needs_to_begin(&self, is_limited: bool) -> &[Need] {
         match &self.work {
             Some(Work::Pipeline(plan)) if is_limited => {
@@ -145,12 +143,12 @@ impl Spec {
         }
     }
 
-    /// How much of a resource it needs to begin.
+    /// The weight of a resource that it needs to begin.
     pub fn weight_of(&self, resource: &Resource) -> u32 {
         self.needs_to_begin(true).iter().find(|need| need.resource() == *resource).map_or(1, Need::weight)
     }
 
-    /// The same with the lock of its workspace among its needs: one session at a time works in it.
+    /// Adds the lock of its workspace to its needs: one session at a time works in it.
     #[must_use]
     pub fn with_workspace(mut self, id: &TaskId) -> Spec {
         // A pipeline holds nothing itself: its phases do.
@@ -166,12 +164,12 @@ impl Spec {
         self
     }
 
-    /// Whether it counts as a part of something else only: of a pipeline, as a phase of it, or of an item, as an attempt at it.
+    /// Whether it is only a part of something else: a phase of a pipeline, or an attempt at an item.
     pub fn is_part(&self) -> bool {
         self.phase().is_some() || self.item.is_some()
     }
 
-    /// A task with this title, for people, without any conditions.
+    /// A manual task with this title, without any conditions.
     pub fn new(title: Title) -> Spec {
         Spec {
             title,
@@ -200,7 +198,7 @@ impl Spec {
     }
 }
 
-/// What a runner does.
+/// The work of a runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Work {
@@ -209,7 +207,7 @@ pub enum Work {
     Exec {
         /// The program with its arguments.
         argv: Vec<Box<str>>,
-        /// What it reads.
+        /// Its stdin.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Box<str>>,
     },
@@ -224,10 +222,9 @@ pub enum Work {
     Pipeline(Arc<Plan>),
 }
 
-/// Why something cannot be part of a specification.
+/// Why a specification is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpecError {
-    /// There is nothing to run.
     #[error("there is no command")]
     NoCommand,
     /// No system could run it.
@@ -237,13 +234,10 @@ pub enum SpecError {
     CommandTooLong(usize),
     #[error("a task may have at most {LABEL_LIMIT} labels, not {0}")]
     TooManyLabels(usize),
-    /// The weight of a semaphore is zero.
     #[error("at least one slot must be asked for")]
     NoSlot,
-    /// Two weights were given for one semaphore.
     #[error("semaphore {0} is given twice, with different weights")]
     TwoWeights(Name),
-    /// Too many locks and semaphores are needed.
     #[error("a task may need at most {NEED_LIMIT} locks and semaphores, not {0}")]
     TooManyNeeds(usize),
 }
@@ -263,7 +257,7 @@ impl Work {
         Ok(Work::Run(command.into()))
     }
 
-    /// It as people would write it, in a line.
+    /// The work in one line for people.
     pub fn describe(&self) -> String {
         match self {
             Work::Run(command) => command.to_string(),
@@ -275,30 +269,30 @@ impl Work {
     }
 }
 
-/// Where the runs of a task work.
+/// The directory in which the runs of a task work.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum WorkspaceSpec {
-    /// In the project's own directory, with everybody else.
+    /// The project's own directory, shared with everything else.
     #[default]
     #[serde(rename = "none")]
     Checkout,
-    /// In a directory of the task's own.
+    /// A directory of the task's own.
     Dir,
-    /// In a worktree of the task's own.
+    /// A worktree of the task's own.
     Worktree(Box<WorktreeSpec>),
-    /// In the workspace of another task, one after the other.
+    /// The workspace of another task, one after the other.
     Shared { owner: TaskId },
-    /// In this directory, which is somebody else's business.
+    /// This directory, which Banksman does not manage.
     Cwd(Box<str>),
 }
 
-/// Where the work of a task lands.
+/// The landing of a task's work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandSpec {
     pub target: Name,
-    /// Whether it lands without a check: a person says so, or the landing of its parent is the check.
+    /// Whether it lands without a check: a person wants that, or the landing of its parent is the check.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
     /// Whether the branch is that of its parent.
@@ -306,13 +300,13 @@ pub struct LandSpec {
     pub of_child: bool,
 }
 
-/// What a worktree is made of.
+/// The branch and the base of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WorktreeSpec {
     /// Its branch; without it, one that is named after the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<Box<str>>,
-    /// What a new branch begins with; without it, the commit that the project's checkout is at.
+    /// The base of a new branch; without it, the commit that the project's checkout is at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<Box<str>>,
 }
@@ -331,10 +325,10 @@ impl WorkspaceSpec {
         }
     }
 
-    /// The same for a part of the task, such as a phase of a pipeline: it works where the whole does.
+    /// The workspace of a part of the task, such as a phase of a pipeline: the same as that of the task.
     #[must_use]
-    pub fn of_part(&self, whole: &TaskId) -> WorkspaceSpec {
-        match self.owner(whole) {
+    pub fn of_part(&self, parent: &TaskId) -> WorkspaceSpec {
+        match self.owner(parent) {
             Some(owner) => WorkspaceSpec::Shared { owner: owner.clone() },
             None => self.clone(),
         }
@@ -350,11 +344,12 @@ pub enum Need {
         name: Name,
         weight: u32,
     },
-    /// A lock or slots that a pipeline holds beyond the run: until its end, or until the guards behind the phase have passed.
+    /// A lock or slots that a pipeline holds beyond the run: until its end, or until the guards after the phase have
+    /// passed.
     Kept {
         name: Name,
         pipeline: TaskId,
-        /// How many slots; none of a lock.
+        /// The slots; none for a lock.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slots: Option<u32>,
     },
@@ -364,14 +359,14 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Labels, each once.
+/// The labels without duplicates.
 pub fn labels(mut labels: Vec<Label>) -> Result<Vec<Label>, SpecError> {
     labels.sort();
     labels.dedup();
     if labels.len() > LABEL_LIMIT { Err(SpecError::TooManyLabels(labels.len())) } else { Ok(labels) }
 }
 
-/// Locks and slots, each once, in an order that does not depend on how they were given.
+/// Locks and slots without duplicates, in an order that does not depend on the input.
 pub fn needs(mut needs: Vec<Need>) -> Result<Vec<Need>, SpecError> {
     if needs.iter().any(|need| need.weight() == 0) {
         return Err(SpecError::NoSlot);
@@ -386,14 +381,12 @@ pub fn needs(mut needs: Vec<Need>) -> Result<Vec<Need>, SpecError> {
 }
 
 impl Need {
-    /// The name of what is needed.
     pub fn name(&self) -> &Name {
         match self {
             Need::Lock(name) | Need::Slots { name, .. } | Need::Kept { name, .. } => name,
         }
     }
 
-    /// The lock or the semaphore.
     pub fn resource(&self) -> Resource {
         let kind = match self {
             Need::Lock(_) | Need::Kept { slots: None, .. } => Kind::Lock,
@@ -402,7 +395,7 @@ impl Need {
         Resource { kind, name: self.name().clone() }
     }
 
-    /// How many slots; one of a lock.
+    /// The slots; one for a lock.
     pub fn weight(&self) -> u32 {
         match self {
             Need::Lock(_) => 1,
@@ -411,7 +404,7 @@ impl Need {
         }
     }
 
-    /// The same held by a pipeline.
+    /// The same resource, held by a pipeline.
     pub fn kept_by(&self, pipeline: &TaskId) -> Need {
         let slots = (self.resource().kind == Kind::Semaphore).then(|| self.weight());
         Need::Kept { name: self.name().clone(), pipeline: pipeline.clone(), slots }

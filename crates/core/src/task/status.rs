@@ -1,4 +1,4 @@
-//! How a task stands, in one word, and how it ended.
+//! The status of a task, and how it ended.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,26 +10,24 @@ pub enum TaskEnd {
     Success {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         output: Option<Value>,
-        /// What a person should know.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warning: Option<Box<str>>,
     },
     Failed {
         error: Box<str>,
     },
-    /// Somebody did not want it any more.
     Cancelled,
     Skipped,
 }
 
-/// The one list of words for how a task stands.
+/// The status of a task. These are the only words for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It could be started.
     Pending,
-    /// It is pending and another must come first, which is derived and never stored; or it waits for a decision.
+    /// It is pending and a dependency is not met, which is derived and never stored; or it waits for a decision.
     Blocked,
     /// A run works on it, or is being stopped; a person works on it; or it is done and waits for its children.
     InProgress,
@@ -37,9 +35,9 @@ pub enum Status {
     Stuck,
     /// Its work is done and in the merge queue.
     Landing,
-    /// A person looks at it.
+    /// A person reviews it.
     Review,
-    /// It is done; what lands has landed.
+    /// It is done. If its work lands, it has landed.
     Completed,
     Failed,
     Cancelled,

@@ -8,11 +8,12 @@
 //!   remove: it takes nothing more, and is gone with its last job
 //! ```
 //!
-//! Invariants: a worker has at most as many jobs as its concurrency allowed when it took them; one that is asleep has none;
-//! one that was removed and has none is gone; no two of its jobs are the same take.
+//! Invariants: a worker has at most as many jobs as its concurrency allowed when it took them; a worker that is asleep
+//! has none; a removed worker without jobs is gone; no two of its jobs are the same take.
 //!
-//! Like the queues of a project, all workers are one machine: it is the model of a whole project in tests, and filled with
-//! the rows of one batch it *is* the decision. What is stored is what the events say, so `Worker::apply` serves both.
+//! Like the queues of a project, all workers are one machine: it is the model of all workers of a project in tests, and
+//! filled with the rows of one batch it *is* the decision. The rows follow from the events alone, so `Worker::apply`
+//! serves both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,10 +31,10 @@ use crate::time::{Lease, Span};
 /// How many workers a project can have.
 pub const WORKERS_LIMIT: usize = 1_000;
 
-/// The most items that one worker can be at.
+/// How many items one worker can process at a time.
 pub const CONCURRENCY_LIMIT: u32 = 10_000;
 
-/// What a runbook says of a worker.
+/// The definition of a worker in a runbook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Definition {
@@ -41,9 +42,9 @@ pub struct Definition {
     pub name: Name,
     /// The queue whose items it takes.
     pub queue: Name,
-    /// What it does with each.
+    /// The job for each item.
     pub job: Job,
-    /// How many it is at, at most.
+    /// How many items it processes at a time.
     pub concurrency: u32,
     /// The events that wake it. Without any it is always awake.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -57,26 +58,26 @@ fn is_none(span: &Span) -> bool {
     *span == Span::ZERO
 }
 
-/// The longest wait before an item is tried again.
+/// The longest wait before an item is retried.
 const RETRY_LIMIT: Span = Span::from_secs(3_600);
 
 impl Definition {
     /// How long an item waits after this attempt, counted from 1, has failed.
     pub fn retry_after(&self, attempt: u32) -> Span {
         let after = Span::from_ms(self.retry_delay.as_ms().saturating_mul(1 << (attempt.clamp(1, 31) - 1)));
-        // One that is told to wait for longer does.
+        // A longer delay in the definition is kept.
         after.min(self.retry_delay.max(RETRY_LIMIT))
     }
 }
 
-/// What becomes of an item.
+/// The job for an item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Job {
-    /// A pipeline. Those of its variables that the item has get their values from there, and `item`, if it is one of them, the
-    /// whole item.
+    /// A pipeline. Its variables get their values from the fields of the item with the same names; the variable `item`
+    /// gets the complete item.
     Pipeline(Arc<Plan>),
-    /// A task that does this. A command finds the item in its environment.
+    /// A task with this work. A command finds the item in its environment.
     Task {
         #[serde(rename = "deed")]
         run_command: RunCommand,
@@ -86,25 +87,24 @@ pub enum Job {
     },
 }
 
-/// All workers of a project, or those that one decision needs.
+/// All workers of a project, or the ones that a decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Workers {
     pub workers: BTreeMap<Name, Worker>,
 }
 
-/// A worker. This is kept in the baseline of the log as it is: a new field needs a default.
+/// A worker. The baseline of the log keeps it in this form: a new field needs a default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Worker {
-    /// What the runbook says of it.
     pub definition: Arc<Definition>,
-    /// Whether a person has told it to take nothing.
+    /// Whether a person has paused it.
     pub paused: bool,
     /// Whether it takes items until its queue is empty.
     pub awake: bool,
-    /// Whether it is gone but for its jobs.
+    /// Whether it was removed, and only its jobs are left.
     pub removed: bool,
-    /// The event that defined it so, or since which it is asleep: only what happens after that wakes it.
+    /// The event that defined it, or since which it is asleep: only later events wake it.
     pub since: Seq,
     pub jobs: BTreeMap<TaskId, Taken>,
 }
@@ -114,20 +114,20 @@ pub struct Worker {
 pub struct Taken {
     pub queue: Name,
     pub item: ItemId,
-    /// In which take.
+    /// The number of the take.
     pub epoch: Epoch,
 }
 
-/// What can happen to a worker, as the event log keeps it. The variants are the second words of the events.
+/// The events of a worker in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "worker:")]
 #[serde(rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Fact {
-    /// It was made, or changed.
+    /// It was defined, or changed.
     Defined(Arc<Definition>),
-    /// It takes nothing more, and is gone when its jobs are.
+    /// It takes no more items, and is gone after its last job.
     Removed {},
-    /// A person has told it to take nothing.
+    /// A person has paused it.
     Paused {},
     /// It may take items again.
     Resumed {},
@@ -138,7 +138,7 @@ pub enum Fact {
     /// An item became a task.
     Take {
         task: TaskId,
-        /// What it was made of.
+        /// The item.
         #[serde(flatten)]
         taken: Taken,
     },
@@ -154,21 +154,20 @@ pub enum JobEnd {
     Completed,
     /// It has failed, and so has the attempt at the item.
     Failed,
-    /// A person did not want it any more.
+    /// A person cancelled or skipped it.
     Cancelled,
 }
 
-/// What can be asked of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Make it, or change it.
+    /// Define it, or change it.
     Define(Arc<Definition>),
-    /// Let it take nothing more, and be gone when its jobs are.
+    /// Take no more items, and be gone after the last job.
     Remove,
-    /// Let it take items until its queue is empty.
+    /// Take items until its queue is empty.
     Wake,
     Pause,
-    /// Let it take items again.
+    /// Take items again.
     Resume,
     /// An item was taken for it, and became this task.
     Take {
@@ -180,17 +179,16 @@ pub enum Input {
         task: TaskId,
         how: JobEnd,
     },
-    /// Its queue was found empty.
+    /// Its queue is empty.
     Drained,
 }
 
-/// What a worker can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Created,
-    /// It was another one, and is this one.
+    /// Its definition has changed.
     Changed,
-    /// It is so, as it was.
+    /// It has this definition already.
     Same,
     /// Another runbook has one of this name.
     Foreign {
@@ -202,9 +200,9 @@ pub enum Outcome {
     BadName,
     /// There is no such worker.
     Unknown,
-    /// It is gone, or will be with its last job.
+    /// It is gone, or will be after its last job.
     Removed {
-        /// How many jobs it is at.
+        /// The number of its jobs.
         jobs: usize,
     },
     Woken,
@@ -216,15 +214,15 @@ pub enum Outcome {
     Asleep,
     /// The item is its job.
     Taken,
-    /// It is at as many items as it may be.
+    /// It has as many jobs as it may have.
     Full,
-    /// That job is over; this is what it was made of.
+    /// The job is over; this was its item.
     Ended(Taken),
-    /// It has no such job, or has had it for long.
+    /// It has no such job, or the job was over before.
     NoJob,
 }
 
-/// The holder of the items that a worker is at.
+/// The holder of the items that a worker processes.
 pub fn holder(name: &Name) -> Result<HolderId, NameError> {
     HolderId::new(&format!("worker:{name}"))
 }
@@ -253,7 +251,7 @@ impl Workers {
                 Some(taken) => (Some(Fact::End { task, how }), Outcome::Ended(taken)),
                 None => (None, Outcome::NoJob),
             },
-            // To everybody but its jobs it is gone.
+            // Only its jobs still exist.
             _ if worker.removed => (None, Outcome::Unknown),
             Input::Define(_) => unreachable!("it was decided before"),
             Input::Remove => (Some(Fact::Removed {}), Outcome::Removed { jobs: worker.jobs.len() }),
@@ -266,7 +264,7 @@ impl Workers {
                 None => (Some(Fact::Take { task, taken }), Outcome::Taken),
             },
             Input::Drained if !worker.awake => (None, Outcome::Asleep),
-            // What its jobs leave behind, it must be awake to take again.
+            // Items that its jobs return can only be taken while it is awake.
             Input::Drained if worker.definition.wake_on.is_empty() || !worker.jobs.is_empty() => (None, Outcome::Awake),
             Input::Drained => (Some(Fact::Asleep {}), Outcome::Asleep),
         }
@@ -287,7 +285,7 @@ impl Workers {
         (Some(Fact::Defined(definition)), outcome)
     }
 
-    /// Makes a fact true.
+    /// Applies a fact.
     pub fn apply(&mut self, seq: Seq, name: &Name, fact: Fact) {
         if let Fact::Defined(definition) = fact {
             let worker = Worker::defined(self.workers.remove(name), definition, seq);
@@ -301,7 +299,7 @@ impl Workers {
         }
     }
 
-    /// Nothing changes for a worker by time alone: its queue knows when its items are due.
+    /// Time alone changes nothing for a worker: its queue knows when its items are due.
     pub fn next_deadline(&self) -> Option<Lease> {
         None
     }
@@ -320,12 +318,12 @@ impl Workers {
 }
 
 impl Worker {
-    /// One that is defined so from now on; what it was at and what people have said of it stays.
+    /// The worker with a new definition. Its jobs and its pause stay.
     fn defined(was: Option<Worker>, definition: Arc<Definition>, since: Seq) -> Worker {
         let sleeps = !definition.wake_on.is_empty();
         match was {
             Some(was) => {
-                // One that was asleep and is woken by nothing any more could never wake up.
+                // A sleeping worker whose new definition has no events to wake it could never wake up.
                 let awake = (was.awake && !was.removed) || !sleeps || !was.jobs.is_empty();
                 Worker { definition, paused: was.paused && !was.removed, awake, removed: false, since, jobs: was.jobs }
             }
@@ -335,19 +333,19 @@ impl Worker {
 
     fn apply(&mut self, seq: Seq, fact: Fact) {
         match fact {
-            Fact::Defined(_) => unreachable!("it makes the whole worker"),
+            Fact::Defined(_) => unreachable!("it creates the worker"),
             Fact::Removed {} => self.removed = true,
             Fact::Paused {} => self.paused = true,
             Fact::Resumed {} => self.paused = false,
             Fact::Woken {} => self.awake = true,
-            // Its queue was empty then: what has happened before is settled, also if nobody has looked at it yet.
+            // Its queue was empty then: earlier events have no effect any more, even if they were not processed yet.
             Fact::Asleep {} => (self.awake, self.since) = (false, seq),
             Fact::Take { task, taken } => drop(self.jobs.insert(task, taken)),
             Fact::End { task, .. } => drop(self.jobs.remove(&task)),
         }
     }
 
-    /// Why it takes nothing at the moment, if it does not.
+    /// Why it takes no items at the moment, if it does not.
     pub fn refusal(&self) -> Option<Outcome> {
         match self {
             _ if self.removed => Some(Outcome::Unknown),
@@ -358,12 +356,12 @@ impl Worker {
         }
     }
 
-    /// How many more items it may be at.
+    /// How many more jobs it may have.
     pub fn room(&self) -> usize {
         usize::try_from(self.definition.concurrency).unwrap_or(usize::MAX).saturating_sub(self.jobs.len())
     }
 
-    /// The word for how it stands.
+    /// The word for its state.
     pub fn state(&self) -> &'static str {
         match self {
             _ if self.removed => "finishing",
@@ -376,7 +374,7 @@ impl Worker {
 }
 
 impl Job {
-    /// What it does, in a few words.
+    /// The job in a few words.
     pub fn describe(&self) -> String {
         match self {
             Job::Pipeline(plan) => format!("pipeline {}", plan.name),
@@ -391,7 +389,6 @@ impl Job {
 }
 
 impl Fact {
-    /// The kind as it stands in the log.
     pub fn kind(&self) -> &'static str {
         self.into()
     }

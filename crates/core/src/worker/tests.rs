@@ -29,7 +29,7 @@ fn definition(concurrency: u32, sleeps: bool) -> Arc<Definition> {
     })
 }
 
-/// All workers, the log that they have written, and the number of the next event.
+/// All workers, and their log.
 #[derive(Default)]
 struct Site {
     workers: Workers,
@@ -47,7 +47,7 @@ impl Site {
         self.workers = step.state;
         self.workers.check();
         for effect in step.effects {
-            let Effect::Emit(event) = effect else { panic!("a worker only tells") };
+            let Effect::Emit(event) = effect else { panic!("a worker has no other effects than events") };
             let event = Event::parse(event.kind(), event.source().0, event.source().1, &event.data()).unwrap();
             self.log.push((Seq(i64::try_from(self.log.len()).unwrap() + 1), Wall(0), event));
         }
@@ -58,7 +58,7 @@ impl Site {
         &self.workers.workers[&name("w")]
     }
 
-    /// What the log says is what is there, also if any part of it is compacted.
+    /// Asserts that the workers are the replay of the log, also if any part of the log is compacted.
     fn compare(&self) {
         let mut replay = Replay::default();
         self.log.iter().for_each(|(seq, wall, event)| replay.apply(*seq, *wall, event.clone()));
@@ -69,7 +69,7 @@ impl Site {
     }
 }
 
-/// A worker in each state that it can be in, by what leads there.
+/// The inputs that lead a worker to each of its states.
 fn states() -> Vec<(&'static str, Vec<Input>)> {
     let define = |concurrency, sleeps| Input::Define(definition(concurrency, sleeps));
     let take = |number| Input::Take { task: task(number), taken: taken(number) };
@@ -128,7 +128,7 @@ fn every_state_answers_every_input() {
             let before = (site.workers.clone(), site.log.len());
             let outcome = site.ask(input.clone());
             assert_eq!(&outcome, wanted, "{state}: {input:?}");
-            // What changes something is told, and only that.
+            // An input has an event exactly if it changes something.
             assert_eq!(before.0 == site.workers, before.1 == site.log.len(), "{state}: {input:?}");
             site.compare();
         }
@@ -136,7 +136,7 @@ fn every_state_answers_every_input() {
 }
 
 #[test]
-fn a_worker_of_another_runbook_is_left_alone_and_long_names_are_refused() {
+fn workers_of_other_runbooks_and_long_names_are_refused() {
     let mut site = Site::default();
     site.ask(Input::Define(definition(1, false)));
     let other = Definition { runbook: "other".into(), ..(*definition(1, false)).clone() };
@@ -150,7 +150,7 @@ fn a_worker_of_another_runbook_is_left_alone_and_long_names_are_refused() {
 }
 
 #[test]
-fn one_that_was_removed_finishes_its_jobs_and_may_come_back_before() {
+fn a_removed_worker_finishes_its_jobs_and_can_be_defined_again() {
     let mut site = Site::default();
     site.ask(Input::Define(definition(2, true)));
     site.ask(Input::Wake);
@@ -159,7 +159,7 @@ fn one_that_was_removed_finishes_its_jobs_and_may_come_back_before() {
     site.ask(Input::Remove);
     assert_eq!(site.worker().state(), "finishing");
     assert_eq!(site.ask(Input::Define(definition(2, true))), Outcome::Created);
-    assert_eq!(site.worker().state(), "busy", "it is another one, with the job of the old one");
+    assert_eq!(site.worker().state(), "busy", "it is a new worker with the job of the old one");
     site.ask(Input::Remove);
     site.ask(Input::Ended { task: task(1), how: JobEnd::Failed });
     assert!(site.workers.workers.is_empty());
@@ -178,7 +178,7 @@ enum Move {
     Drained,
 }
 
-fn deed() -> impl Strategy<Value = Move> {
+fn operation() -> impl Strategy<Value = Move> {
     prop_oneof![
         2 => (1u32..4, any::<bool>()).prop_map(|(concurrency, sleeps)| Move::Define(concurrency, sleeps)),
         1 => Just(Move::Remove),
@@ -204,10 +204,10 @@ struct WorkerModel {
 
 proptest! {
     #[test]
-    fn a_worker_does_what_a_person_with_a_list_would(deeds in prop::collection::vec(deed(), 1..60)) {
+    fn random_histories_agree_with_a_naive_worker(operations in prop::collection::vec(operation(), 1..60)) {
         let (mut site, mut model, mut number) = (Site::default(), WorkerModel::default(), 0);
-        for deed in deeds {
-            match deed {
+        for operation in operations {
+            match operation {
                 Move::Define(concurrency, sleeps) => {
                     site.ask(Input::Define(definition(concurrency, sleeps)));
                     if !model.there {
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn what_happened_before_it_fell_asleep_does_not_wake_it() {
+fn events_before_it_fell_asleep_do_not_wake_a_worker() {
     let mut site = Site::default();
     site.ask(Input::Define(definition(1, true)));
     assert_eq!(site.worker().since, Seq(1));
@@ -270,7 +270,7 @@ fn what_happened_before_it_fell_asleep_does_not_wake_it() {
     site.compare();
 }
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
     let data = r#"{"concurrency":2,"job":{"task":{"deed":{"run":"true"}}},"name":"w","queue":"q","runbook":"nightly","wakeOn":["deploy:done"]}"#;
@@ -296,11 +296,11 @@ fn the_stored_form_is_frozen() {
 }
 
 #[test]
-fn each_attempt_that_fails_is_followed_by_a_longer_wait() {
+fn the_delay_after_failed_attempts_doubles() {
     let after = |delay: i64, attempt: u32| {
         let definition = Definition { retry_delay: Span::from_secs(delay), ..(*definition(1, false)).clone() };
         definition.retry_after(attempt).as_ms() / 1_000
     };
     assert_eq!([1, 2, 3, 4, 20, 1_000].map(|attempt| after(10, attempt)), [10, 20, 40, 80, 3_600, 3_600]);
-    assert_eq!([after(0, 9), after(7_200, 9)], [0, 7_200], "at once; as it is told");
+    assert_eq!([after(0, 9), after(7_200, 9)], [0, 7_200], "no delay; a delay above the limit is kept");
 }

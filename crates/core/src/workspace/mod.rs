@@ -5,12 +5,13 @@
 //!                `---------------- remove ----------------^
 //! ```
 //!
-//! The row is written before anything is made and goes when everything is gone, so a directory of ours without a row was made by
-//! somebody else, and a row whose directory is missing says what is to be made again.
+//! The row is written before anything is made and removed when everything is gone, so a directory of ours without a row
+//! was made by something else, and a row whose directory is missing is a directory to be made again.
 //!
-//! Invariants: a place never changes while the row is there. Who changes the row holds the lock `workspace:<owner>`, by a run or by
-//! the process that removes it; the engine compares its epoch. Whether it is in use follows from that lock, whether it is only kept from
-//! the state of its owner: neither is written here, so neither can disagree.
+//! Invariants: the place never changes while the row exists. Every change of the row needs the lock
+//! `workspace:<owner>`, held by a run or by the process that removes the workspace; the engine compares its epoch.
+//! Whether it is in use follows from that lock, whether it is only kept from the state of its owner: neither is stored
+//! here, so neither can disagree.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
@@ -30,7 +31,6 @@ pub struct Workspace {
     pub host: Box<str>,
     pub place: Place,
     pub created: Wall,
-    /// How far it is made, or removed.
     pub state: State,
 }
 
@@ -73,15 +73,15 @@ impl Place {
     }
 }
 
-/// How far a workspace is made, or removed.
+/// The progress of creation or removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// It may be half made: no command has begun in it.
+    /// It may be incomplete: no command has begun in it.
     Creating,
     Ready,
-    /// It is being saved and removed; it may be half gone.
+    /// It is being saved and removed; parts of it may be gone.
     Removing,
 }
 
@@ -91,49 +91,48 @@ impl State {
     }
 }
 
-/// What can happen to a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// A session is about to make it, or to work in it.
+    /// A session is about to create it, or to work in it.
     Begin {
         /// The session's machine.
         host: Box<str>,
-        /// Where it is to be, if there is none.
+        /// Where to create it, if it does not exist.
         place: Place,
     },
     Made,
     /// It is about to be removed.
     Remove,
-    /// It is not removed after all, and nothing of it is gone.
+    /// It is not removed after all, and all of it is still there.
     Keep,
     Removed,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is to be made, at its place.
+    /// The session is to create it, at its place.
     Create,
-    /// It was begun before, and may be half made.
+    /// Its creation was begun before, and may be incomplete.
     Resume,
     Use,
     /// It is on another machine.
     Elsewhere {
         host: Box<str>,
     },
-    /// It was about to be removed, which must be done first.
+    /// Its removal was begun before, and must be completed first.
     HalfRemoved,
-    /// What was said is written down.
+    /// The input is recorded.
     Noted,
-    /// There is none, or it is not as far.
+    /// It does not exist, or is in another state.
     Refused,
 }
 
-/// What has happened to a workspace. The variants are the second words of the events.
+/// The events of a workspace in the log. The variants are the second words of their kinds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case", prefix = "workspace:")]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
-    /// It is about to be made.
+    /// It is about to be created.
     Begun {
         host: Box<str>,
         place: Place,
@@ -141,7 +140,7 @@ pub enum Fact {
     Made {},
     /// It is about to be removed.
     Removing {},
-    /// It was not removed: it has something that could not be saved.
+    /// It was not removed: parts of it could not be saved.
     Kept {},
     Removed {},
 }
@@ -189,7 +188,7 @@ fn begun(state: State, workspace: Option<&Workspace>, host: &str) -> Outcome {
     }
 }
 
-/// The row after an event, from the row before it.
+/// The row after an event.
 pub fn apply(owner: &TaskId, workspace: Option<Workspace>, fact: &Fact, wall: Wall) -> Option<Workspace> {
     let at = |state: State| workspace.clone().map(|workspace| Workspace { state, ..workspace });
     match fact {
@@ -206,7 +205,7 @@ pub fn apply(owner: &TaskId, workspace: Option<Workspace>, fact: &Fact, wall: Wa
     }
 }
 
-/// The branch of a task that was given no name for it.
+/// The default name of the branch of a task.
 pub fn branch_name(owner: &TaskId, title: &str) -> String {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let words: String = title.chars().map(plain).collect();
@@ -218,7 +217,7 @@ pub fn branch_name(owner: &TaskId, title: &str) -> String {
     if slug.is_empty() { format!("banksman/{owner}") } else { format!("banksman/{owner}-{slug}") }
 }
 
-/// How long the part of a branch's name is that comes from the title, in bytes.
+/// The longest part of a branch's name that comes from the title, in bytes.
 const SLUG_LIMIT: usize = 40;
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn every_input_in_every_state_has_one_outcome() {
         (|by| Input::Start { run: run(by) }, |by| Input::Answer { run: run(by) }, |by| Input::End { run: run(by) });
     let second = waiting(100 + 15 * MINUTE, false);
     let table = [
-        // Before its time.
+        // Before its end.
         (waiting(500, true), reach(2, Some(900)), Outcome::Waiting, waiting(900, true)),
         (waiting(500, true), reach(2, Some(400)), Outcome::Known, waiting(500, true)),
         (waiting(500, true), reach(2, None), Outcome::Known, waiting(500, true)),
@@ -60,7 +60,7 @@ fn every_input_in_every_state_has_one_outcome() {
         (waiting(500, true), answer(2), Outcome::Late, waiting(500, true)),
         (waiting(500, true), end(2), Outcome::Late, waiting(500, true)),
         (waiting(500, true), Input::Retry, Outcome::Due, waiting(100, true)),
-        // Its time has come.
+        // Its end has come.
         (waiting(100, true), reach(2, Some(900)), Outcome::Waiting, waiting(900, true)),
         (waiting(100, true), reach(2, Some(50)), Outcome::Waiting, second.clone()),
         (waiting(100, true), reach(2, None), Outcome::Waiting, second.clone()),
@@ -68,7 +68,7 @@ fn every_input_in_every_state_has_one_outcome() {
         (waiting(100, true), answer(2), Outcome::Late, waiting(100, true)),
         (waiting(100, true), end(2), Outcome::Late, waiting(100, true)),
         (waiting(100, true), Input::Retry, Outcome::Due, waiting(100, true)),
-        // One run tries it.
+        // One run probes.
         (probing(), reach(1, Some(900)), Outcome::Waiting, waiting(900, true)),
         (probing(), reach(1, None), Outcome::Waiting, second.clone()),
         (probing(), reach(2, Some(900)), Outcome::Known, probing()),
@@ -95,7 +95,7 @@ fn every_input_in_every_state_has_one_outcome() {
 }
 
 #[test]
-fn a_limit_without_a_time_is_waited_for_longer_and_longer_until_somebody_is_answered() {
+fn waits_without_a_known_end_grow_until_an_answer() {
     let mut limit = AccountLimit::new(scope(None), &now(0));
     let mut waits = Vec::new();
     let mut ms = 0;
@@ -113,13 +113,13 @@ fn a_limit_without_a_time_is_waited_for_longer_and_longer_until_somebody_is_answ
 }
 
 #[test]
-fn a_time_far_away_is_not_believed() {
+fn a_distant_end_is_capped() {
     let limit = step(AccountLimit::new(scope(None), &now(0)), reach(1, Some(i64::from(u32::MAX) * 1_000)), &now(0)).state;
     assert_eq!(limit.next_deadline(), Some(Lease(LONGEST.as_ms())));
 }
 
 #[test]
-fn a_budget_is_over_without_a_run_that_tries() {
+fn a_budget_ends_without_a_probe() {
     let budget = Scope { account: None, kind: BUDGET.into(), model: None, unnamed: false };
     let limit = step(AccountLimit::new(budget, &now(0)), reach(1, Some(500)), &now(0)).state;
     assert_eq!((limit.admits(&now(499)), limit.admits_all(&now(500))), (false, true));
@@ -127,7 +127,7 @@ fn a_budget_is_over_without_a_run_that_tries() {
 }
 
 #[test]
-fn a_limit_is_shared_by_the_account_and_the_model_that_it_names() {
+fn a_limit_covers_its_account_and_model() {
     let choice = |account: &str, model: Option<&str>| AgentChoice {
         agent: name("a"),
         account: name(account),
@@ -140,7 +140,7 @@ fn a_limit_is_shared_by_the_account_and_the_model_that_it_names() {
     assert!(opus.covers(&choice("claude", Some("claude-opus-4-5"))) && opus.covers(&choice("claude", Some("opus"))));
     assert!(!opus.covers(&choice("claude", Some("sonnet"))) && !opus.covers(&choice("claude", None)));
     assert!(Scope { unnamed: true, ..opus.clone() }.covers(&choice("claude", None)));
-    // A run that names no model makes a limit that was known before cover its like.
+    // A later run without a model widens a known limit of a model to all such runs.
     let wider = Input::Reach { run: None, agent: None, resets: None, text: "".into(), unnamed: true };
     let known = AccountLimit { state: waiting(500, true), ..AccountLimit::new(opus, &now(0)) };
     let stepped = step(known, wider, &now(100));
@@ -148,7 +148,7 @@ fn a_limit_is_shared_by_the_account_and_the_model_that_it_names() {
 }
 
 #[test]
-fn the_next_agent_does_the_work_if_that_is_wanted() {
+fn on_quota_next_chooses_the_next_free_agent() {
     let choice = |text: &str| AgentChoice { agent: name(text), account: name(text), model: None };
     let work = |on_quota| AgentWork { agents: vec![choice("claude"), choice("codex")], on_quota, ..AgentWork::default() };
     let limit = |account: &str, until| AccountLimit {

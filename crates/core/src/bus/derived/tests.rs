@@ -22,7 +22,7 @@ fn failed(name: &str) -> Event {
     event(name, TaskFact::Failed { run: None, error: "broke".into() })
 }
 
-/// What the events say, as `task TYPE body`.
+/// The messages from the events, as `task TYPE body`.
 fn messages_of(events: &[Event]) -> Vec<String> {
     let mut derived = DerivedMessages::default();
     let messages = events.iter().zip(1..).flat_map(|(event, seq)| derived.apply(Seq(seq), Wall(seq), event));
@@ -34,7 +34,7 @@ fn messages_of(events: &[Event]) -> Vec<String> {
 }
 
 #[test]
-fn a_task_tells_once_per_change_what_it_waits_for() {
+fn each_change_of_blockers_has_one_message() {
     let events = [added("a", None, &[], None), added("b", None, &[], None), added("c", None, &["a", "b"], None)];
     let more = [complete("a"), event("a", TaskFact::Retried {}), complete("b"), complete("a"), complete("c")];
     assert_eq!(
@@ -54,7 +54,7 @@ fn a_task_tells_once_per_change_what_it_waits_for() {
 }
 
 #[test]
-fn a_failure_unblocks_only_those_who_allow_it_and_is_told_to_the_parent() {
+fn a_failure_unblocks_lenient_dependents_and_reaches_the_parent() {
     let events = [
         added("p", None, &[], None),
         added("a", Some("p"), &[], None),
@@ -90,7 +90,7 @@ fn question(options: &[&str], option: u32, note: Option<&str>) -> [Event; 4] {
 }
 
 #[test]
-fn a_run_that_asks_and_its_answer_are_on_the_bus() {
+fn questions_of_runs_and_their_answers_are_messages() {
     for (options, option, note, texts) in [
         (&["this", "that"][..], 2, None, ["which one?\n1. this\n2. that", "that"]),
         (&["this"], 1, Some("but slowly"), ["which one?\n1. this", "this: but slowly"]),
@@ -108,7 +108,7 @@ fn a_run_that_asks_and_its_answer_are_on_the_bus() {
         assert_eq!((answered.draft.kind.as_str(), &*answered.draft.author), ("ANSWER", "ada"));
         assert_eq!(answered.draft.parent, Some(asked.draft.id.clone()));
         assert_eq!(answered.draft.task, Some(id("a")));
-        // A second answer, or one to a question that was withdrawn, is none.
+        // A second answer, or an answer to a withdrawn question, has no message.
         assert_eq!(derived.apply(Seq(5), Wall(5), &events[3]), []);
         drop(derived.apply(Seq(6), Wall(6), &events[1]));
         drop(derived.apply(Seq(7), Wall(7), &decision(DecisionFact::Withdrawn {})));
@@ -117,7 +117,7 @@ fn a_run_that_asks_and_its_answer_are_on_the_bus() {
 }
 
 #[test]
-fn what_banksman_itself_asks_is_not_a_question_on_the_bus() {
+fn escalations_are_not_messages() {
     let title = Title::new("A").unwrap();
     let raised = decision(DecisionFact::Raised(Box::new(Question::of_task(&id("a"), &title, "it hangs"))));
     let resolved = decision(DecisionFact::Resolved { option: 1, by: "ada".into(), note: None });
@@ -125,7 +125,7 @@ fn what_banksman_itself_asks_is_not_a_question_on_the_bus() {
 }
 
 #[test]
-fn the_tasks_of_an_import_speak_when_it_is_finished() {
+fn tasks_of_an_import_have_messages_after_its_end() {
     let import = |fact| Event::Import { id: ImportId::new("i-1").unwrap(), fact };
     let hidden = [added("a", None, &[], Some("i-1")), added("b", None, &["a"], Some("i-1"))];
     assert_eq!(messages_of(&hidden), [""; 0]);
@@ -136,20 +136,20 @@ fn the_tasks_of_an_import_speak_when_it_is_finished() {
 }
 
 #[test]
-fn a_removed_dependency_and_long_lists() {
+fn long_lists_are_cut_and_removed_dependencies_unblock() {
     let mut events: Vec<Event> = (0..25).map(|n| added(&format!("d{n:02}"), None, &[], None)).collect();
     let on: Vec<String> = (0..25).map(|n| format!("d{n:02}")).collect();
     events.push(added("t", None, &on.iter().map(String::as_str).collect::<Vec<_>>(), None));
-    let told_last = |events: &[Event]| messages_of(events).pop().unwrap();
-    assert!(told_last(&events).ends_with("d19 (D19) and 5 more"), "{}", told_last(&events));
+    let last = |events: &[Event]| messages_of(events).pop().unwrap();
+    assert!(last(&events).ends_with("d19 (D19) and 5 more"), "{}", last(&events));
     let spec = Box::new(Spec::new(Title::new("T").unwrap()));
     events.push(event("t", TaskFact::Updated { spec, depends_on: Vec::new() }));
-    assert_eq!(told_last(&events), "t FACT all dependencies are met");
+    assert_eq!(last(&events), "t FACT all dependencies are met");
 }
 
-/// Whoever begins in the middle of the log hears the same as one who has heard all of it.
+/// A start in the middle of the log gives the same messages as a start at its beginning.
 #[test]
-fn a_replay_of_the_beginning_is_as_good_as_the_beginning() {
+fn messages_from_a_replayed_state_are_the_same() {
     let events = [
         added("a", None, &[], None),
         added("b", None, &["a"], None),
@@ -163,20 +163,20 @@ fn a_replay_of_the_beginning_is_as_good_as_the_beginning() {
     let events = [&events[..], &question(&["this"], 1, None)[..]].concat();
     for at in 0..events.len() {
         let mut replay = crate::replay::Replay::default();
-        let mut whole = DerivedMessages::default();
+        let mut all = DerivedMessages::default();
         for (event, seq) in events[..at].iter().zip(1..) {
             replay.apply(Seq(seq), Wall(seq), event.clone());
-            drop(whole.apply(Seq(seq), Wall(seq), event));
+            drop(all.apply(Seq(seq), Wall(seq), event));
         }
         let mut rest = DerivedMessages::new(replay.known_tasks(), replay.open_questions());
         for (event, seq) in events[at..].iter().zip(at as i64 + 1..) {
-            assert_eq!(rest.apply(Seq(seq), Wall(seq), event), whole.apply(Seq(seq), Wall(seq), event), "{event:?}");
+            assert_eq!(rest.apply(Seq(seq), Wall(seq), event), all.apply(Seq(seq), Wall(seq), event), "{event:?}");
         }
     }
 }
 
 #[test]
-fn every_kind_that_matters_is_named() {
+fn kinds_of_derived_messages_exist() {
     let all = crate::event::kinds();
     assert!(KINDS.iter().all(|kind| all.iter().any(|known| known == kind)), "{KINDS:?}");
 }

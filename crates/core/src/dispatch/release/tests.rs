@@ -21,7 +21,7 @@ fn events() -> Vec<ReleaseEvent> {
     outcomes.map(ReleaseEvent::SendFinal).into_iter().chain(others).collect()
 }
 
-/// What the policies say, written down a second time.
+/// The policies, written down a second time.
 fn releases(policy: ReleasePolicy, event: &ReleaseEvent) -> bool {
     let word = serde_json::to_value(event).unwrap();
     let word = word.as_str().map_or_else(|| word.as_object().unwrap().keys().next().unwrap().clone(), str::to_owned);
@@ -44,9 +44,9 @@ fn every_event_under_every_policy_has_one_outcome() {
     }
 }
 
-/// All orders of events up to a length of six, with every kind of event standing for those that are alike.
+/// All orders of events up to a length of six, with one event of each kind.
 #[test]
-fn no_order_of_events_releases_twice_early_or_for_a_stranger() {
+fn no_order_of_events_releases_twice_early_or_another_claim() {
     let events = events();
     for policy in POLICIES {
         let mut sequences = 0;

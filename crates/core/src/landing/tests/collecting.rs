@@ -1,4 +1,4 @@
-//! What a task has left in its worktree: where each finding leads, in each round.
+//! The contents of a task's worktree: the state of the entry for each of them, in each round.
 
 use super::*;
 use crate::ids::TaskId;
@@ -18,7 +18,7 @@ fn commit_of_task() -> Found {
 }
 
 #[test]
-fn every_finding_leads_somewhere_in_every_round() {
+fn every_collected_result_has_a_state_in_every_round() {
     let table = [
         (commit_of_task(), ["queued", "queued", "queued"]),
         (Found::Nothing, ["returned", "review", "review"]),
@@ -38,7 +38,7 @@ fn every_finding_leads_somewhere_in_every_round() {
 }
 
 #[test]
-fn nothing_is_made_of_what_is_not_collected_and_it_is_collected_once() {
+fn reports_before_the_collection_are_late_and_it_happens_once() {
     let mut scene = Scene::new();
     let id = scene.add(work(0));
     for report in [
@@ -57,7 +57,7 @@ fn nothing_is_made_of_what_is_not_collected_and_it_is_collected_once() {
 }
 
 #[test]
-fn it_is_collected_before_the_checks_of_others_and_again_when_a_person_says_so() {
+fn collection_precedes_checks_and_repeats_after_an_answer() {
     let mut scene = Scene::new();
     let other = scene.add(spec(3));
     scene.report(&other, built());
@@ -70,13 +70,13 @@ fn it_is_collected_before_the_checks_of_others_and_again_when_a_person_says_so()
     scene.report(&id, Report::Conflict { tip: commit(0xa0), files: vec!["a".into()] });
     assert_eq!(scene.word(&id), "needs_you");
     scene.step(Input::Answer { entry: id.clone(), again: true });
-    // Who answers may have repaired it in the worktree.
+    // The person may have repaired it in the worktree.
     assert!(matches!(scene.queue.next("here", Lease(0)), Work::Collect(entry) if entry.id == id));
     scene.check_replay();
 }
 
 #[test]
-fn changes_in_the_way_of_a_parents_checkout_are_a_conflict_with_it() {
+fn changes_in_the_checkout_of_a_parent_are_a_conflict() {
     let obstacle = || Obstacle::Checkout { path: "/p".into(), reason: "it has changes".into(), files: vec!["a".into()] };
     for (of_child, word) in [(true, "returned"), (false, "waiting")] {
         let mut scene = Scene::new();

@@ -15,7 +15,7 @@ fn conflict(files: &[&str]) -> Report {
     Report::Conflict { tip: commit(0xa0), files: files.iter().map(|file| (*file).into()).collect() }
 }
 
-/// What is built next, if anything.
+/// The entry that is built next, if there is one.
 fn next(scene: &Scene) -> Option<LandingId> {
     match scene.queue.next("here", scene.now.lease) {
         Work::Build(entry) => Some(entry.id),
@@ -40,13 +40,13 @@ fn one_author_at_a_time_resolves_a_file_and_clean_entries_pass() {
     scene.report(&third, conflict(&["a"]));
     scene.report(&other, conflict(&["d"]));
     let words = [&first, &second, &third, &other].map(|id| scene.word(id));
-    assert_eq!(words, ["returned", "waiting", "waiting", "returned"], "only those of the same files wait");
-    assert_eq!(scene.notices, 0, "nobody is told of a wait that ends by itself");
+    assert_eq!(words, ["returned", "waiting", "waiting", "returned"], "only conflicts in the same files wait");
+    assert_eq!(scene.notices, 0, "a wait that ends by itself sends no notification");
     assert_eq!(scene.queue.target.author_before(&scene.entries[&second]), Some(&task(1)));
     assert_eq!(next(&scene), Some(clean.clone()));
     land(&mut scene, &clean);
     assert_eq!(next(&scene), None);
-    // It comes back, and is checked for longer than any author is waited for.
+    // It comes back, and its check takes longer than the longest wait for an author.
     let again = scene.add(of_task(1));
     scene.report(&again, built());
     scene.now.lease = scene.now.lease + AUTHOR_WAIT + AUTHOR_WAIT;
@@ -54,15 +54,19 @@ fn one_author_at_a_time_resolves_a_file_and_clean_entries_pass() {
     for report in [checked(true), Report::Moved { commit: commit(0xb0) }] {
         scene.report(&again, report);
     }
-    assert_eq!(next(&scene), Some(second.clone()), "now the one that came first");
+    assert_eq!(next(&scene), Some(second.clone()), "the first of the waiting entries");
     scene.report(&second, conflict(&["b", "c"]));
-    assert_eq!((scene.word(&second), next(&scene)), ("returned", Some(third.clone())), "it does not wait for this one");
+    assert_eq!(
+        (scene.word(&second), next(&scene)),
+        ("returned", Some(third.clone())),
+        "the third entry does not wait for this one"
+    );
     land(&mut scene, &third);
     scene.check_replay();
 }
 
 #[test]
-fn an_author_who_leaves_or_takes_too_long_is_not_waited_for() {
+fn waits_for_an_author_end_when_it_leaves_or_takes_too_long() {
     let mut scene = Scene::new();
     let [first, second, third] = [1, 2, 3].map(|number| scene.add(of_task(number)));
     for id in [&first, &second, &third] {
@@ -74,7 +78,7 @@ fn an_author_who_leaves_or_takes_too_long_is_not_waited_for() {
     assert_eq!(next(&scene), Some(second.clone()));
     scene.now.lease = scene.now.lease + Span::from_ms(AUTHOR_WAIT.as_ms() - 1);
     scene.report(&second, conflict(&["a"]));
-    assert_eq!((scene.word(&second), next(&scene)), ("returned", None), "the wait for another author begins anew");
+    assert_eq!((scene.word(&second), next(&scene)), ("returned", None), "the wait for another author starts again");
     scene.now.lease = scene.now.lease + AUTHOR_WAIT;
     assert_eq!(next(&scene), Some(third.clone()));
     scene.report(&third, conflict(&["a"]));
@@ -92,7 +96,7 @@ fn authors_do_not_wait_for_each_other() {
     scene.report(&first, conflict(&["a", "b"]));
     assert_eq!(scene.word(&first), "waiting");
     scene.report(&second, conflict(&["a", "b"]));
-    assert_eq!(scene.word(&second), "returned", "it would wait for the one that waits for it");
+    assert_eq!(scene.word(&second), "returned", "it would wait for the entry that waits for it");
     let branch = scene.add(spec(7));
     let asks = scene.add(EntrySpec { ask_on_conflict: true, ..of_task(8) });
     scene.report(&branch, conflict(&["a"]));
@@ -124,19 +128,19 @@ fn all_short_orders_of_conflicts_keep_the_invariants() {
     assert!(seen > 2_000, "{seen}");
 }
 
-/// Tasks that write to a few files. One conflicts if somebody else has changed a file of its own since it was last put on top of the target; its
-/// author puts it on top, some time later. Nothing is known of the machine but what it wants done.
+/// Tasks that write to a few files. A task conflicts if another one has changed one of its files since it was last
+/// rebased; its author rebases it some time later. The model knows nothing of the machine but its work orders.
 struct Author {
     files: Vec<&'static str>,
     based_on: usize,
-    /// When its author is done with it.
+    /// When its author has rebased it.
     ready_at: Option<u64>,
     returns: u32,
     landed: bool,
 }
 
 #[test]
-fn the_rounds_of_those_that_conflict_grow_with_their_number() {
+fn rounds_of_conflicts_grow_only_linearly() {
     const FILES: [&str; 3] = ["a", "b", "c"];
     for seed in 1..200_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -171,11 +175,11 @@ fn the_rounds_of_those_that_conflict_grow_with_their_number() {
                     let is_clean = files.is_empty();
                     scene.report(&entry.id, if is_clean { built() } else { conflict(&files) });
                     if scene.word(&entry.id) == "returned" {
-                        // From what the target is now, which is what it finds in its worktree.
+                        // The author starts from the present tip of the target, which is what the worktree has.
                         (task.based_on, task.returns, task.ready_at) =
                             (log.len(), task.returns + 1, Some(step + 1 + dice.below(40)));
                     }
-                    assert!(!is_clean || scene.word(&entry.id) == "passed", "seed {seed}: a clean one waits");
+                    assert!(!is_clean || scene.word(&entry.id) == "passed", "seed {seed}: a clean entry waits");
                 }
                 Work::Move { entry, commit, .. } => {
                     let task = &mut tasks[entries[&entry.id]];
@@ -188,7 +192,7 @@ fn the_rounds_of_those_that_conflict_grow_with_their_number() {
             }
         }
         let most = tasks.iter().map(|task| task.returns).max();
-        assert!(!is_one_file || most == Some(1), "seed {seed}: one came back {most:?} times");
+        assert!(!is_one_file || most == Some(1), "seed {seed}: an entry came back {most:?} times");
         assert!(scene.queue.target.resolving.is_empty(), "seed {seed}");
         scene.check_replay();
     }

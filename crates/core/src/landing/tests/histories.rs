@@ -1,8 +1,8 @@
-//! All short orders of inputs, and random histories beside a model that only knows a branch, a check and words.
+//! All short orders of inputs, and random histories against a model with only a branch and a check.
 
 use super::*;
 
-/// Two entries, one of them unchecked, and whatever may be said of them.
+/// The reports and commands on two entries, one of them unchecked.
 fn alphabet(ids: &[LandingId]) -> Vec<Input> {
     let mut all = vec![Input::Pause { by: "ann".into() }, Input::Resume { by: "ann".into() }];
     for id in ids {
@@ -29,7 +29,7 @@ pub(super) fn explore(scene: &Scene, inputs: &[Input], depth: u32, seen: &mut u3
     for input in inputs {
         let mut next = scene.clone();
         next.step(input.clone());
-        // What changes nothing leads nowhere new.
+        // A step that changes nothing leads to no new state.
         if next.log.len() > scene.log.len() {
             explore(&next, inputs, depth - 1, seen);
         }
@@ -45,7 +45,7 @@ fn all_short_orders_keep_the_invariants() {
     assert!(seen > 2_000, "{seen}");
 }
 
-/// Numbers that look random enough.
+/// Pseudo-random numbers.
 pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
@@ -57,7 +57,7 @@ impl Dice {
     }
 }
 
-/// A branch as a list of commits, each of which passes the check or not. It knows nothing of the machine.
+/// A branch as a list of commits, each of which passes the check or not. It does not depend on the machine.
 struct Branch {
     tips: Vec<(CommitId, bool)>,
     made: u8,
@@ -74,8 +74,8 @@ impl Branch {
     }
 }
 
-/// A worker does what the queue says, with a branch that others move, checks that fail, and crashes between any two steps: then
-/// what was done is not reported, and is found by looking at the branch.
+/// A worker follows the queue, with a branch that others move, checks that fail, and crashes between any two steps:
+/// then the result is not reported, and is found on the branch later.
 #[test]
 fn random_histories_land_every_good_entry_once_and_only_tested_commits() {
     for seed in 1..400_u64 {
@@ -83,7 +83,7 @@ fn random_histories_land_every_good_entry_once_and_only_tested_commits() {
         let mut scene = Scene::new();
         let first = commit(0xfe);
         let mut branch = Branch { tips: vec![(first, true)], made: 0 };
-        // Source and whether it passes the check; what it landed as.
+        // By entry: whether its source passes the check, and the commit that it landed as.
         let mut good: BTreeMap<LandingId, bool> = BTreeMap::new();
         let mut candidates: BTreeMap<CommitId, (LandingId, bool)> = BTreeMap::new();
         let mut landed: BTreeMap<LandingId, CommitId> = BTreeMap::new();
@@ -91,7 +91,7 @@ fn random_histories_land_every_good_entry_once_and_only_tested_commits() {
             let passes = dice.below(3) > 0;
             let work = spec(u8::try_from(number + 1).unwrap());
             let task = (dice.below(2) == 0).then(|| crate::ids::TaskId::new(&format!("t-{number}")).unwrap());
-            // That of a task is collected first.
+            // The work of a task is collected first.
             let source = work.source.clone().filter(|_| task.is_none());
             let id = scene.add(EntrySpec { task, source, ..work });
             good.insert(id, passes);

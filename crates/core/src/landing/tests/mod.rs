@@ -1,4 +1,5 @@
-//! The merge queue: a table of all pairs, all short orders, random histories beside a naive model, and the stored form.
+//! The merge queue: a table of all pairs, all short orders, random histories against a naive model, and the stored
+//! form.
 
 mod collecting;
 mod conflicts;
@@ -35,7 +36,7 @@ pub(super) struct Scene {
     pub(super) now: Now,
     pub(super) log: Vec<Event>,
     pub(super) notices: usize,
-    /// Everything that was ever added, as the outcomes told it.
+    /// All entries ever added, in the states of the outcomes.
     pub(super) entries: BTreeMap<LandingId, Entry>,
 }
 
@@ -82,7 +83,7 @@ impl Scene {
         self.entries[id].state.as_str()
     }
 
-    /// The rows are what replaying the log gives.
+    /// Checks that the rows are the replay of the log.
     pub(super) fn check_replay(&self) {
         let mut target = Target::new(self.queue.target.name.clone());
         let mut entries: BTreeMap<LandingId, Entry> = BTreeMap::new();
@@ -131,7 +132,7 @@ fn entries_land_in_the_order_of_priority_and_arrival() {
 }
 
 #[test]
-fn the_same_commit_is_queued_once_and_a_full_queue_says_so() {
+fn a_commit_is_queued_once_and_a_full_queue_refuses() {
     let mut scene = Scene::new();
     let first = scene.add(spec(1));
     assert_eq!(scene.step(Input::Add(Box::new(spec(1)))), Outcome::Duplicate(first));
@@ -143,7 +144,7 @@ fn the_same_commit_is_queued_once_and_a_full_queue_says_so() {
 }
 
 #[test]
-fn who_waits_is_tried_later_and_later_and_people_are_told_once() {
+fn waits_double_and_people_are_notified_once() {
     let mut scene = Scene::new();
     let id = scene.add(EntrySpec { unchecked: true, ..spec(1) });
     let obstacle = Obstacle::Checkout { path: "/repo".into(), reason: "it has changes".into(), files: vec!["a".into()] };
@@ -162,7 +163,7 @@ fn who_waits_is_tried_later_and_later_and_people_are_told_once() {
 }
 
 #[test]
-fn a_failure_that_stays_and_a_target_that_others_move_are_for_a_person() {
+fn lasting_failures_and_a_moving_target_need_a_person() {
     let mut scene = Scene::new();
     let id = scene.add(spec(1));
     for _ in 1..FAILURE_LIMIT {
@@ -186,7 +187,7 @@ fn a_failure_that_stays_and_a_target_that_others_move_are_for_a_person() {
 }
 
 #[test]
-fn an_author_gets_so_many_rounds_and_then_a_person_is_asked() {
+fn after_the_last_round_of_an_author_a_person_is_asked() {
     let task = Some(crate::ids::TaskId::new("t-1").unwrap());
     for (round, asks, word) in [(0, false, "returned"), (1, false, "returned"), (2, false, "needs_you"), (0, true, "needs_you")] {
         let mut scene = Scene::new();

@@ -1,8 +1,8 @@
-//! Every state with every input: where it leads, or that it changes nothing.
+//! Every state with every input: the next state, or that nothing changes.
 
 use super::*;
 
-/// How an entry comes to each of its states.
+/// The reports that lead an entry to each of its states.
 fn scenes() -> Vec<(&'static str, Vec<Report>)> {
     let failure = Report::Obstructed(Obstacle::Failure { error: "e".into() });
     vec![
@@ -93,7 +93,7 @@ fn every_state_answers_every_input() {
 }
 
 #[test]
-fn a_pause_and_its_end_happen_once() {
+fn pause_and_resume_are_idempotent() {
     let mut scene = Scene::new();
     let by = || "ann".into();
     assert_eq!(scene.step(Input::Resume { by: by() }), Outcome::Unchanged);

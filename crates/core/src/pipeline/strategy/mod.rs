@@ -26,7 +26,7 @@ pub struct Approach {
     pub name: Name,
     #[serde(rename = "deed")]
     pub run_command: RunCommand,
-    /// When the next approach is tried instead.
+    /// The reasons to try the next approach instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback_on: Vec<Fallback>,
     /// How long it may take.
@@ -34,7 +34,7 @@ pub struct Approach {
     pub timeout: Option<Span>,
 }
 
-/// What makes a strategy try its next approach.
+/// A reason to try the next approach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Fallback {
@@ -44,14 +44,14 @@ pub enum Fallback {
     Timeout,
 }
 
-/// A strategy under way.
+/// A strategy in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
     pub name: Name,
     /// The approaches, in order. There is at least one.
     pub approaches: Vec<Approach>,
-    /// The one that is tried.
+    /// The index of the current approach.
     pub current: usize,
 }
 
@@ -62,13 +62,13 @@ pub enum Input {
         output: Option<Value>,
     },
     Failed {
-        /// Why, and the last lines of its output.
+        /// The reason, with the last lines of the output.
         error: Box<str>,
         timed_out: bool,
     },
 }
 
-/// What comes next. It has all that the events `strategy:fallback` and `strategy:exhausted` tell.
+/// What follows. It has all fields of the events `strategy:fallback` and `strategy:exhausted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Success {
@@ -79,11 +79,11 @@ pub enum Outcome {
         index: usize,
         /// The approach that failed.
         from: Name,
-        /// The one that is tried instead.
+        /// The approach that is tried instead.
         to: Name,
         error: Box<str>,
     },
-    /// The strategy has failed: there is no other approach, or this error is no reason to try it.
+    /// The strategy has failed: there is no other approach, or the error is no reason to try it.
     Exhausted {
         /// The approach that failed last.
         at: Name,
@@ -97,12 +97,12 @@ impl Strategy {
         (!approaches.is_empty()).then_some(Strategy { name, approaches, current: 0 })
     }
 
-    /// The approach that is tried.
+    /// The current approach.
     pub fn approach(&self) -> &Approach {
         &self.approaches[self.current]
     }
 
-    /// Decides what follows from the end of the current approach. Time plays no part in it.
+    /// Decides what follows from the end of the current approach. It does not depend on the time.
     pub fn step(self, input: Input) -> Step<Strategy, Outcome> {
         match input {
             Input::Success { output } => self.stay(Outcome::Success { output }),
@@ -115,8 +115,8 @@ impl Strategy {
 
     /// Panics if an invariant is broken.
     pub fn check(&self) {
-        assert!(self.current < self.approaches.len(), "the current approach is one of the approaches");
-        assert!(self.approaches.len() <= APPROACH_LIMIT, "there are not too many approaches");
+        assert!(self.current < self.approaches.len(), "the current approach is not one of the approaches");
+        assert!(self.approaches.len() <= APPROACH_LIMIT, "there are too many approaches");
     }
 
     fn advance(mut self, error: Box<str>) -> Step<Strategy, Outcome> {
@@ -143,7 +143,7 @@ impl Approach {
         self.fallback_on.iter().any(|fallback| match fallback {
             Fallback::Any => true,
             Fallback::Timeout => timed_out,
-            // `^` and `$` mean a line of the output. One that is no regular expression never got past the runbook's check.
+            // `^` and `$` match at a line of the output. An invalid pattern does not pass the check of the runbook.
             Fallback::Error(pattern) => pattern::compile(pattern)
                 .is_ok_and(|pattern| pattern.is_match(error) || error.lines().any(|line| pattern.is_match(line))),
         })

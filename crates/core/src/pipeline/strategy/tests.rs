@@ -1,4 +1,4 @@
-//! Every state with every result, and random histories against a list that is read from the top.
+//! Every state with every result, and random histories against a list.
 
 use proptest::prelude::{Just, Strategy as Random, any, prop, prop_assert_eq, prop_oneof, proptest};
 
@@ -9,7 +9,7 @@ fn approach(what: &str, fallback_on: Vec<Fallback>) -> Approach {
     Approach { name: name(what), run_command: RunCommand::Run("true".into()), fallback_on, timeout: None }
 }
 
-/// Fast-forward, then rebase, then an agent: as people merge.
+/// Fast-forward, then rebase, then an agent: a usual way to merge.
 fn merging() -> Vec<Approach> {
     vec![
         approach("forward", vec![Fallback::Error("not a fast-forward".into())]),
@@ -72,13 +72,13 @@ fn a_strategy_has_approaches() {
 }
 
 #[test]
-fn what_is_no_regular_expression_matches_nothing() {
+fn an_invalid_pattern_matches_nothing() {
     assert!(!approach("x", vec![Fallback::Error("(".into())]).falls_back("(", false));
     assert!(!approach("x", vec![]).falls_back("anything", true));
 }
 
 #[test]
-fn the_stored_form_stays() {
+fn the_stored_form_is_frozen() {
     let mut stored = at(1);
     stored.approaches.truncate(2);
     let frozen = r#"{"name":"merge","approaches":[{"name":"forward","deed":{"run":"true"},"fallbackOn":[{"error":"not a fast-forward"}]},{"name":"rebase","deed":{"run":"true"},"fallbackOn":[{"error":"^conflict in "},"timeout"]}],"current":1}"#;
@@ -86,7 +86,7 @@ fn the_stored_form_stays() {
     assert_eq!(serde_json::from_str::<Strategy>(frozen).unwrap(), stored);
 }
 
-/// What an approach falls back on, and how it will end: well, or with the error `a` or `b`, which can be that it was late.
+/// The fallbacks of an approach, and its end: success, or the error `a` or `b`, perhaps by a time-out.
 type Line = (Vec<Fallback>, Option<(char, bool)>);
 
 fn chain() -> impl Random<Value = Vec<Line>> {
@@ -102,8 +102,9 @@ fn chain() -> impl Random<Value = Vec<Line>> {
 
 proptest! {
     #[test]
-    fn a_strategy_does_what_a_list_read_from_the_top_says(chain in chain()) {
-        // The model: strike out approaches from the top as long as each failed for a reason that it names and one is left.
+    fn random_strategies_agree_with_a_list(chain in chain()) {
+        // The model: strike out approaches from the top as long as each has failed for a reason in its list and another
+        // one is left.
         let names = |on: &Fallback, error: char, late: bool| match on {
             Fallback::Any => true,
             Fallback::Timeout => late,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One phase behind a guard, with this to come after a failure.
+/// One phase behind a guard, with this follow-up of a failure.
 fn guarded(on_fail: OnFail) -> Site {
     let phase = Phase { pre: vec![guard("g")], blocked_timeout: Some(Span::from_secs(60)), on_fail, ..phase("one") };
     Site::begun(vec![phase])
@@ -18,7 +18,7 @@ fn refute(site: &mut Site, verdict: GuardsResult) -> Outcome {
 }
 
 #[test]
-fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
+fn a_guard_refuted_at_the_claim_holds_the_task() {
     let mut site = guarded(OnFail::Fail);
     assert_eq!(site.report_guards(passed()), Outcome::Begin(child(1)));
     assert_eq!(site.ask(Input::Refuted { task: child(9), verdict: block(false), at: Seq(0) }), Outcome::Late);
@@ -26,15 +26,15 @@ fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
     assert_eq!((site.where_it_is().as_str(), site.pipeline.task()), ("blocked one", Some(&child(1))));
     assert_eq!(site.report_guards(block(false)), Outcome::Blocked);
     assert_eq!((site.report_guards(passed()), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
-    assert_eq!((site.pipeline.task(), site.pipeline.attempt, site.pipeline.tasks), (Some(&child(1)), 1, 1), "the same one");
+    assert_eq!((site.pipeline.task(), site.pipeline.attempt, site.pipeline.tasks), (Some(&child(1)), 1, 1), "the same task");
     assert_eq!(site.kinds()[3..], ["phase", "blocked", "resumed"]);
-    // A person may do it meanwhile, or let it go on.
+    // A person may do the work meanwhile, or let the pipeline continue.
     refute(&mut site, block(false));
     assert_eq!(site.ask(Input::Unblock { by: Some("ann".into()) }), Outcome::Noted);
     assert_eq!((site.pipeline.recheck.clone(), site.pipeline.task()), (None, Some(&child(1))));
     refute(&mut site, block(false));
     assert_eq!(site.end(success(Value::Null)), Outcome::Over);
-    // What fails the phase does so at the claim as well.
+    // A guard that fails the phase does so at the claim as well.
     let mut site = guarded(OnFail::Fail);
     site.report_guards(passed());
     let fail = GuardsResult::Fail { guard: name("g"), message: "no".into(), part: "p".into() };
@@ -42,21 +42,21 @@ fn a_guard_that_does_not_hold_at_the_claim_holds_the_task_until_it_does() {
 }
 
 #[test]
-fn a_guard_that_blocks_for_too_long_fails_the_phase_or_asks_a_person() {
-    // The plan says what comes then.
+fn an_overdue_guard_fails_the_phase_or_asks_a_person() {
+    // The plan has a follow-up.
     let mut site = guarded(OnFail::Retry { times: 1 });
     site.report_guards(block(true));
     assert_eq!(site.pipeline.next_deadline(), Some(Lease(1_000) + Span::from_secs(60)));
     site.pass(60_000);
     assert_eq!((site.report_guards(block(true)), site.where_it_is().as_str()), (Outcome::Check, "checking one"));
-    // It does not any more.
+    // The follow-up has reached its limit.
     site.report_guards(block(true));
     site.pass(59_999);
     assert_eq!((site.report_guards(block(true)), site.kinds().contains(&"raised")), (Outcome::Blocked, false));
     site.pass(1);
     assert_eq!(site.report_guards(block(true)), Outcome::Blocked);
     assert!(matches!(site.pipeline.state, State::Blocked { reason: Reason::Overdue { .. }, .. }), "{:?}", site.pipeline.state);
-    assert_eq!((site.pipeline.next_deadline(), site.report_guards(passed())), (None, Outcome::Late), "nobody looks any more");
+    assert_eq!((site.pipeline.next_deadline(), site.report_guards(passed())), (None, Outcome::Late), "no check is due");
     let (asked, mut other) = (site.clone(), site.clone());
     assert_eq!((site.ask(Input::Wait), site.where_it_is().as_str()), (Outcome::Blocked, "blocked one"));
     assert_eq!(site.report_guards(passed()), Outcome::Begin(child(1)));
@@ -66,20 +66,20 @@ fn a_guard_that_blocks_for_too_long_fails_the_phase_or_asks_a_person() {
 }
 
 #[test]
-fn a_guard_about_the_store_that_blocks_for_long_is_told_once() {
+fn an_overdue_guard_about_the_store_notifies_once() {
     let mut site = guarded(OnFail::Retry { times: 1 });
     for _ in 0..3 {
         site.report_guards(block(false));
         site.pass(60_000);
     }
-    assert_eq!((site.where_it_is().as_str(), site.entry), ("blocked one", 1));
-    // The world outside has its own time after that.
+    assert_eq!((site.where_it_is().as_str(), site.notices), ("blocked one", 1));
+    // A wait for the world outside has a new deadline after that.
     site.report_guards(block(true));
     site.pass(59_999);
     assert_eq!(site.report_guards(block(true)), Outcome::Blocked);
     site.pass(1);
     assert_eq!((site.report_guards(block(true)), site.where_it_is().as_str()), (Outcome::Check, "checking one"));
-    // Behind the phase it holds what the phase holds, so that it has an end.
+    // After the phase the pipeline holds the locks of the phase, so that the wait has an end.
     let mut site = Site::begun(vec![Phase { post: vec![guard("g")], ..phase("one") }]);
     site.end(success(Value::Null));
     site.report_guards(block(false));
@@ -89,7 +89,7 @@ fn a_guard_about_the_store_that_blocks_for_long_is_told_once() {
 }
 
 #[test]
-fn every_run_at_a_phase_is_an_attempt_at_it() {
+fn every_run_of_a_phase_counts_as_an_attempt() {
     let mut site = Site::begun(vec![Phase { on_fail: OnFail::Retry { times: 9 }, ..phase("one") }]);
     site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 3 });
     assert_eq!(site.pipeline.attempt, 4, "its task was tried three times");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_state_is_frozen() {
     for text in [

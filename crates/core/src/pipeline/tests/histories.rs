@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::model::{Entry, PipelineModel, Position, Then, Work};
 use super::*;
 
-/// Something that happens. What is about a task names it by how far it is from the newest one.
+/// An operation. `before` is the distance of its task from the newest one.
 #[derive(Debug, Clone)]
 enum Op {
     Begin,
-    Judge { kind: u8, is_meant: bool },
+    ReportGuards { kind: u8, is_meant: bool },
     End { well: bool, before: u32 },
     TakeAway { before: u32 },
     Ask(bool),
@@ -27,7 +27,7 @@ fn op() -> impl Strategy<Value = Op> {
     let before = || prop_oneof![9 => Just(0u32), 1 => 1u32..4];
     prop_oneof![
         3 => Just(Op::Begin),
-        8 => (0u8..6, prop::bool::weighted(0.9)).prop_map(|(kind, is_meant)| Op::Judge { kind, is_meant }),
+        8 => (0u8..6, prop::bool::weighted(0.9)).prop_map(|(kind, is_meant)| Op::ReportGuards { kind, is_meant }),
         14 => (prop::bool::weighted(0.6), before()).prop_map(|(well, before)| Op::End { well, before }),
         1 => before().prop_map(|before| Op::TakeAway { before }),
         2 => any::<bool>().prop_map(Op::Ask),
@@ -68,7 +68,7 @@ fn title(at: usize) -> String {
     format!("p{at}")
 }
 
-/// The plan that the model means.
+/// The phases for the entries of the model.
 fn phases(entries: &[Entry]) -> Vec<Phase> {
     let written = |(at, entry): (usize, &Entry)| Phase {
         action: match entry.work {
@@ -96,7 +96,7 @@ fn phases(entries: &[Entry]) -> Vec<Phase> {
     entries.iter().enumerate().map(written).collect()
 }
 
-/// The position that the model would have.
+/// The state of a pipeline as a position of the model.
 fn seen(pipeline: &Pipeline) -> Position {
     let at = |phase: &Name| pipeline.plan.index(phase).unwrap();
     let number = |task: &TaskId| task.as_str().rsplit('.').next().unwrap().parse().unwrap();
@@ -109,7 +109,7 @@ fn seen(pipeline: &Pipeline) -> Position {
             When::Pre => Position::Before { at: at(phase), held: true },
             When::Post => Position::After { at: at(phase), held: true },
         },
-        State::Blocked { reason: Reason::Overdue { .. }, .. } => unreachable!("nobody waits for so long here"),
+        State::Blocked { reason: Reason::Overdue { .. }, .. } => unreachable!("no wait is that long here"),
         State::Blocked { phase, reason: Reason::Decision { approach, task, .. }, .. } => {
             Position::At { at: at(phase), choice: *approach, task: Some(number(task)), asked: true }
         }
@@ -122,7 +122,8 @@ fn seen(pipeline: &Pipeline) -> Position {
     }
 }
 
-/// Does the same in both places. Says whether the model knows of no reason for it: then it must be late or refused.
+/// Does the same in both places. Returns the outcome, and whether the model has no change for it: then it must be late
+/// or refused.
 fn act(site: &mut Site, model: &mut PipelineModel, op: Op) -> (Outcome, bool) {
     let before = (model.position, model.attempt, model.tasks);
     let is_newest = |task: &TaskId| site.pipeline.task() == Some(task);
@@ -133,7 +134,7 @@ fn act(site: &mut Site, model: &mut PipelineModel, op: Op) -> (Outcome, bool) {
             model.begin();
             Input::Begin
         }
-        Op::Judge { kind, is_meant } => {
+        Op::ReportGuards { kind, is_meant } => {
             let (phase, when) = match (&site.pipeline.state, is_meant) {
                 (State::Checking { phase, when } | State::Blocked { phase, when, reason: Reason::Guard { .. } }, true) => {
                     (phase.clone(), *when)
@@ -236,7 +237,7 @@ fn act(site: &mut Site, model: &mut PipelineModel, op: Op) -> (Outcome, bool) {
 
 proptest! {
     #[test]
-    fn a_pipeline_does_what_a_person_with_a_list_would(
+    fn random_histories_agree_with_a_naive_pipeline(
         entries in entries(),
         waits in any::<bool>(),
         ops in prop::collection::vec(op(), 1..80),
@@ -247,7 +248,7 @@ proptest! {
         if waits {
             model.waits();
         }
-        // The phase that was completed last: nothing but that leads to the end.
+        // The last completed phase: only its end leads to the end of the pipeline.
         let mut completed: Option<Name> = None;
         let mut is_for_good = false;
         for op in ops {
@@ -270,12 +271,12 @@ proptest! {
             prop_assert!(!is_for_good || site.pipeline.state == was.state, "what failed for good is never tried again");
             is_for_good |= matches!(site.pipeline.state, State::Failed { recoverable: false, .. });
         }
-        prop_assert_eq!(site.made.len(), site.told.iter().filter(|fact| matches!(fact, Fact::Phase { task: Some(_), .. })).count());
+        prop_assert_eq!(site.made.len(), site.facts.iter().filter(|fact| matches!(fact, Fact::Phase { task: Some(_), .. })).count());
     }
 
-    /// However a plan leads in circles, one that only fails comes to its end.
+    /// Whatever the loops of a plan, a pipeline whose tasks only fail comes to its end.
     #[test]
-    fn nothing_fails_for_ever(entries in entries()) {
+    fn failing_pipelines_come_to_an_end(entries in entries()) {
         let most: u32 = entries.iter().map(|entry| entry.times).sum::<u32>() + 1;
         let choices: u32 = entries.iter().map(|entry| if let Work::Choices(count, _) = entry.work { count } else { 1 }).max().unwrap();
         let mut site = Site::begun(phases(&entries));
@@ -288,7 +289,7 @@ proptest! {
                 other => prop_assert!(false, "{other:?}"),
             }
             steps += 1;
-            prop_assert!(steps <= 2 * most * choices + 2, "it goes on and on");
+            prop_assert!(steps <= 2 * most * choices + 2, "the pipeline does not end");
         }
         let is_broken = matches!(site.pipeline.state, State::Failed { recoverable: true, .. });
         prop_assert!(is_broken);

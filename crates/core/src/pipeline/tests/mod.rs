@@ -1,4 +1,5 @@
-//! What a pipeline promises. The table of every state with every input and the random histories are in files of their own.
+//! The behaviour of pipelines. The table of every state with every input and the random histories are in files of their
+//! own.
 
 use std::collections::BTreeSet;
 
@@ -68,36 +69,37 @@ pub(super) fn passed() -> GuardsResult {
     GuardsResult::Pass { warnings: Vec::new(), recheck: None }
 }
 
-/// A pipeline with a clock: after each step the events are read back as from the log, replay, and compared with the state.
+/// A pipeline with a clock: after each step the events are read back as from the log, replayed, and compared with the
+/// state.
 #[derive(Clone)]
 pub(super) struct Site {
     pub(super) pipeline: Pipeline,
     pub(super) now: Now,
     pub(super) log: Replay,
-    /// What was told, in the order of time.
-    pub(super) told: Vec<Fact>,
-    /// The tasks that were to be made.
+    /// The events, in order.
+    pub(super) facts: Vec<Fact>,
+    /// The tasks to be added.
     pub(super) made: BTreeSet<TaskId>,
-    /// How many notices were sent.
-    pub(super) entry: usize,
+    /// The number of notifications.
+    pub(super) notices: usize,
 }
 
 impl Site {
-    /// One that was added, with nothing in its way.
+    /// A pipeline that was added, with nothing in its way.
     pub(super) fn new(phases: Vec<Phase>) -> Site {
         let mut site = Site::blank(phases);
         assert_eq!(site.ask(Input::Start { unmet: false }), Outcome::Noted);
         site
     }
 
-    /// One that nobody has heard of.
+    /// A pipeline before it is added.
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
         let pipeline = Pipeline::new(id("p-1"), Title::new("x").unwrap(), plan(phases), vars(json!({ "title": "x" })), &now);
-        Site { pipeline, now, log: Replay::default(), told: Vec::new(), made: BTreeSet::new(), entry: 0 }
+        Site { pipeline, now, log: Replay::default(), facts: Vec::new(), made: BTreeSet::new(), notices: 0 }
     }
 
-    /// One whose first phase has begun.
+    /// A pipeline whose first phase has begun.
     pub(super) fn begun(phases: Vec<Phase>) -> Site {
         let mut site = Site::new(phases);
         site.ask(Input::Begin);
@@ -116,10 +118,10 @@ impl Site {
         let is_quiet = step.effects.is_empty();
         for effect in step.effects {
             if let Effect::Send(OutboxCommand::Notify(_)) = effect {
-                self.entry += 1;
+                self.notices += 1;
                 continue;
             }
-            let Effect::Emit(event) = effect else { panic!("a pipeline does nothing but tell: {effect:?}") };
+            let Effect::Emit(event) = effect else { panic!("a pipeline has no other effects than events: {effect:?}") };
             if let Event::Decision { .. } = event {
                 self.now.seq.0 += 1;
                 continue;
@@ -128,7 +130,7 @@ impl Site {
             let read = Event::parse(event.kind(), component, id, &event.data()).unwrap();
             assert_eq!(read, event, "as it is read back from the log");
             let Event::Pipeline { fact, .. } = event else { panic!("{event:?}") };
-            self.told.push(fact);
+            self.facts.push(fact);
             self.log.apply(self.now.seq, self.now.wall, read);
             self.now.seq.0 += 1;
         }
@@ -138,14 +140,14 @@ impl Site {
             assert_eq!(self.pipeline.task(), Some(task), "the one task that it has");
         }
         if matches!(step.outcome, Outcome::Late | Outcome::Refused(_)) {
-            assert_eq!((&self.pipeline, is_quiet), (&before, true), "what is late or refused changes nothing: {input:?}");
+            assert_eq!((&self.pipeline, is_quiet), (&before, true), "a late or refused input changes nothing: {input:?}");
         }
         step.outcome
     }
 
     fn compare(&self, input: &Input) {
-        // Before it is added there is nothing to tell.
-        if self.told.is_empty() {
+        // Before it is added there are no events.
+        if self.facts.is_empty() {
             return;
         }
         let backlog = Backlog { pipelines: [(id("p-1"), self.pipeline.clone())].into(), ..Backlog::default() };
@@ -153,7 +155,7 @@ impl Site {
         assert_eq!(self.log.differences(&tables), Vec::<String>::new(), "log and tables agree after {input:?}");
     }
 
-    /// The end of the task that is at it.
+    /// Ends its present task.
     pub(super) fn end(&mut self, end: PhaseEnd) -> Outcome {
         let task = self.pipeline.task().expect("it has a task").clone();
         self.ask(Input::Ended { task, end, runs: 1 })
@@ -161,13 +163,13 @@ impl Site {
 
     pub(super) fn report_guards(&mut self, verdict: GuardsResult) -> Outcome {
         let (State::Checking { phase, when } | State::Blocked { phase, when, .. }) = self.pipeline.state.clone() else {
-            panic!("no guards are looked at: {:?}", self.pipeline.state)
+            panic!("no guards are checked: {:?}", self.pipeline.state)
         };
         self.ask(Input::Checked { phase, when, verdict, at: Seq(1) })
     }
 
     pub(super) fn kinds(&self) -> Vec<&'static str> {
-        self.told.iter().map(|fact| fact.kind().split_once(':').unwrap().1).collect()
+        self.facts.iter().map(|fact| fact.kind().split_once(':').unwrap().1).collect()
     }
 
     fn where_it_is(&self) -> String {
@@ -175,19 +177,18 @@ impl Site {
     }
 }
 
-/// Two phases.
 fn two() -> Vec<Phase> {
     vec![phase("one"), phase("two")]
 }
 
 #[test]
-fn one_phase_follows_the_other_and_what_they_print_is_there_for_the_next() {
+fn phases_run_in_order_and_pass_on_their_output() {
     let first = Phase { output: vec!["version".into(), "files".into()], ..phase("one") };
     let mut site = Site::new(vec![first, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Begin(child(1)));
     site.pass(10);
     assert_eq!(site.end(success(json!({ "version": 2, "title": "y" }))), Outcome::Begin(child(2)));
-    assert_eq!(site.pipeline.context, vars(json!({ "one": { "version": 2 }, "title": "x" })), "only what is declared");
+    assert_eq!(site.pipeline.context, vars(json!({ "one": { "version": 2 }, "title": "x" })), "only declared fields");
     assert_eq!((site.where_it_is().as_str(), site.pipeline.phase_started.lease), ("running two", Lease(1_010)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Over);
     assert_eq!(site.pipeline.state, State::Done);
@@ -195,7 +196,7 @@ fn one_phase_follows_the_other_and_what_they_print_is_there_for_the_next() {
 }
 
 #[test]
-fn only_objects_become_variables_and_what_is_not_new_is_not_told() {
+fn only_declared_fields_of_objects_become_variables() {
     for output in [json!(7), json!([1]), json!("x"), json!({}), json!({ "title": "x" }), json!({ "a b": 1, "": 2, "phase": "x" })]
     {
         let mut site = Site::begun(two());
@@ -218,7 +219,7 @@ fn the_end_of_an_earlier_task_is_late() {
 }
 
 #[test]
-fn a_phase_is_tried_again_as_often_as_the_runbook_says_and_the_attempts_are_counted() {
+fn a_phase_is_retried_up_to_its_limit_and_attempts_are_counted() {
     let again = Phase { on_fail: OnFail::Retry { times: 2 }, ..phase("one") };
     let mut site = Site::begun(vec![again, phase("two")]);
     for attempt in 1..=2 {
@@ -230,14 +231,14 @@ fn a_phase_is_tried_again_as_often_as_the_runbook_says_and_the_attempts_are_coun
     assert_eq!(site.pipeline.state, over);
     assert_eq!(site.kinds()[2..], ["phase", "phase_failed", "phase", "phase_failed", "phase", "failed"]);
 
-    // Who asks for a retry asks for all of it, and the attempts go on.
+    // A retry by a person resets the limit, and the attempts are counted on.
     assert_eq!((site.ask(Input::Retry), site.pipeline.attempt), (Outcome::Begin(child(4)), 4));
     assert_eq!((site.end(failed("no")), site.pipeline.attempt), (Outcome::Begin(child(5)), 5));
     assert_eq!((site.end(success(Value::Null)), site.pipeline.attempt), (Outcome::Begin(child(6)), 1));
 }
 
 #[test]
-fn a_phase_that_fails_leads_to_another_and_back_only_so_often() {
+fn a_failed_phase_leads_to_another_up_to_its_limit() {
     let test = Phase { on_fail: OnFail::Phase { to: name("fix"), times: 2 }, ..phase("test") };
     let last = Phase { then: After::Done, ..phase("last") };
     let fix = Phase { then: After::Phase(name("test")), ..phase("fix") };
@@ -252,11 +253,11 @@ fn a_phase_that_fails_leads_to_another_and_back_only_so_often() {
     site.ask(Input::Retry);
     site.end(success(Value::Null));
     site.end(success(Value::Null));
-    assert_eq!(site.pipeline.state, State::Done, "what comes after the last phase on the way is not done");
+    assert_eq!(site.pipeline.state, State::Done, "the phases after the last one on the way are not done");
 }
 
 #[test]
-fn a_strategy_tries_the_next_approach_for_its_reasons_only() {
+fn a_strategy_falls_back_for_its_reasons_only() {
     let choices = || {
         let first = approach("first", vec![Fallback::Error("(?i)conflict".into()), Fallback::Timeout]);
         let second = approach("second", vec![Fallback::Any]);
@@ -266,42 +267,42 @@ fn a_strategy_tries_the_next_approach_for_its_reasons_only() {
         State::Running { approach, .. } => Some(*approach),
         _ => None,
     };
-    let told = |tail: &str, timed_out| PhaseEnd::Failed { error: "exit 1".into(), tail: tail.into(), timed_out };
-    for reason in [told("CONFLICT in a.rs", false), told("", true)] {
+    let failed_with = |tail: &str, timed_out| PhaseEnd::Failed { error: "exit 1".into(), tail: tail.into(), timed_out };
+    for reason in [failed_with("CONFLICT in a.rs", false), failed_with("", true)] {
         let mut site = Site::begun(choices());
         assert_eq!((site.end(reason), at(&site)), (Outcome::Begin(child(2)), Some(1)));
-        assert_eq!(site.pipeline.attempt, 1, "another approach is no other attempt");
+        assert_eq!(site.pipeline.attempt, 1, "another approach is not another attempt");
         assert_eq!(site.end(failed("no")), Outcome::Over, "there is no third");
         assert_eq!(site.kinds()[2..], ["phase", "fallback", "phase", "exhausted", "failed"]);
     }
     let mut site = Site::begun(choices());
-    assert_eq!(site.end(told("no such branch", false)), Outcome::Over);
+    assert_eq!(site.end(failed_with("no such branch", false)), Outcome::Over);
     assert_eq!(site.kinds()[2..], ["phase", "exhausted", "failed"]);
     assert_eq!((site.ask(Input::Retry), at(&site)), (Outcome::Begin(child(2)), Some(0)), "from the first one on");
 }
 
 #[test]
-fn guards_stand_before_and_after_a_phase() {
+fn guards_are_checked_before_and_after_a_phase() {
     let held = Phase { pre: vec![guard("before")], post: vec![guard("after")], ..phase("one") };
     let mut site = Site::new(vec![held, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Check);
     let block = |part: &str, again| GuardsResult::Block { guard: name("before"), part: part.into(), again, asks_outside: false };
     assert_eq!(site.report_guards(block("a", Lease(9_000))), Outcome::Blocked);
-    let told = site.told.len();
+    let events = site.facts.len();
     assert_eq!(site.report_guards(block("a", Lease(2_000))), Outcome::Blocked);
-    assert_eq!((site.told.len(), site.pipeline.next_deadline()), (told, Some(Lease(2_000))), "it is no news");
+    assert_eq!((site.facts.len(), site.pipeline.next_deadline()), (events, Some(Lease(2_000))), "nothing has changed");
     assert_eq!(site.report_guards(block("b", Lease(9_000))), Outcome::Blocked);
-    assert_eq!(site.told.len(), told + 1, "it is held up by something else");
+    assert_eq!(site.facts.len(), events + 1, "another part blocks it");
     let warnings = vec![(name("soft"), "c".into())];
     assert_eq!(site.report_guards(GuardsResult::Pass { warnings, recheck: None }), Outcome::Begin(child(1)));
     assert_eq!(site.end(success(Value::Null)), Outcome::Check);
-    assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards say so");
+    assert_eq!(site.where_it_is(), "checking one", "a phase is not over before its guards pass");
     assert_eq!(site.ask(Input::Ended { task: child(1), end: failed("no"), runs: 1 }), Outcome::Late);
     assert_eq!(site.report_guards(passed()), Outcome::Begin(child(2)));
 }
 
 #[test]
-fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() {
+fn a_guard_fails_a_phase_for_good_without_a_follow_up() {
     let fail = || GuardsResult::Fail { guard: name("g"), message: "never on a Friday".into(), part: "p".into() };
     let held = || vec![Phase { pre: vec![guard("g")], on_fail: OnFail::Retry { times: 1 }, ..phase("one") }];
     let mut site = Site::begun(held());
@@ -318,44 +319,44 @@ fn a_guard_that_fails_a_phase_leads_to_what_its_plan_says_or_ends_it_for_good() 
 }
 
 #[test]
-fn one_runner_at_a_time_looks_at_guards() {
+fn one_runner_at_a_time_checks_guards() {
     let held = || vec![Phase { pre: vec![guard("g")], ..phase("one") }];
     let after =
         |site: &mut Site, by: &str, is_free, heard| site.ask(Input::BeginCheck { by: runner(by), is_free, heard: Seq(heard) });
-    let look = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
+    let check = |site: &mut Site, by: &str, is_free| after(site, by, is_free, 0);
     let mut site = Site::begun(held());
-    assert_eq!(look(&mut site, "m", false), Outcome::Check);
-    assert_eq!(look(&mut site, "n", false), Outcome::Late);
-    assert_eq!(look(&mut site, "n", true), Outcome::Check, "the first is gone");
+    assert_eq!(check(&mut site, "m", false), Outcome::Check);
+    assert_eq!(check(&mut site, "n", false), Outcome::Late);
+    assert_eq!(check(&mut site, "n", true), Outcome::Check, "the first runner is gone");
     assert_eq!(site.pipeline.checker, Some(runner("n")));
     let block = |again| GuardsResult::Block { guard: name("g"), part: "p".into(), again, asks_outside: false };
     site.report_guards(block(Lease(5_000)));
-    assert_eq!(site.pipeline.checker, Some(runner("n")), "until it says itself that it is done");
-    assert_eq!(site.ask(Input::EndCheck { by: runner("m") }), Outcome::Late, "another does");
+    assert_eq!(site.pipeline.checker, Some(runner("n")), "until it reports that it is done");
+    assert_eq!(site.ask(Input::EndCheck { by: runner("m") }), Outcome::Late, "another runner checks");
     assert_eq!(site.ask(Input::EndCheck { by: runner("n") }), Outcome::Noted);
-    assert_eq!((look(&mut site, "m", true), &site.pipeline.checker), (Outcome::Late, &None), "not before its time");
+    assert_eq!((check(&mut site, "m", true), &site.pipeline.checker), (Outcome::Late, &None), "no check is due");
     site.pass(4_000);
-    assert_eq!(look(&mut site, "m", false), Outcome::Check);
+    assert_eq!(check(&mut site, "m", false), Outcome::Check);
     site.report_guards(block(Lease(1_000_000)));
     site.ask(Input::EndCheck { by: runner("m") });
     site.pass(1_000);
-    assert_eq!(look(&mut site, "m", true), Outcome::Late, "nothing was heard");
-    assert_eq!(after(&mut site, "m", true, 1), Outcome::Late, "the answer knows of that");
+    assert_eq!(check(&mut site, "m", true), Outcome::Late, "there was no event");
+    assert_eq!(after(&mut site, "m", true, 1), Outcome::Late, "the result takes that event into account");
     assert_eq!(after(&mut site, "m", false, 2), Outcome::Check);
-    assert!(site.pipeline.knows().unwrap() >= Seq(2), "what was heard is not heard again");
-    assert_eq!(look(&mut site, "n", true), Outcome::Check, "and if nothing comes of it, somebody else looks at once");
+    assert!(site.pipeline.knows().unwrap() >= Seq(2), "an event causes one check");
+    assert_eq!(check(&mut site, "n", true), Outcome::Check, "another runner checks at once if the first does not report");
     site.ask(Input::EndCheck { by: runner("n") });
     site.report_guards(block(Lease(1_000_000)));
     site.ask(Input::EndCheck { by: runner("m") });
     site.ask(Input::Set(vars(json!({ "title": "z" }))));
-    assert_eq!(look(&mut site, "m", false), Outcome::Check, "it may ask about something else");
-    // Who has looked before it went on is not the one who looks after it.
+    assert_eq!(check(&mut site, "m", false), Outcome::Check, "other variables are other questions");
+    // A check from before the pipeline continued does not count after it.
     site.ask(Input::Unblock { by: None });
-    assert_eq!((site.where_it_is().as_str(), look(&mut site, "m", true)), ("running one", Outcome::Late));
+    assert_eq!((site.where_it_is().as_str(), check(&mut site, "m", true)), ("running one", Outcome::Late));
 }
 
 #[test]
-fn events_make_the_world_be_asked_once_a_second_at_most() {
+fn events_cause_at_most_one_check_a_second() {
     let ask = Condition::Any(vec![Condition::Predicate(Predicate::LockFree {
         lock: crate::pipeline::plan::Text::Literal("l".into()),
     })]);
@@ -367,19 +368,19 @@ fn events_make_the_world_be_asked_once_a_second_at_most() {
     assert_eq!((site.pipeline.listens().len(), site.pipeline.rests()), (1, Some(Lease(2_000))));
     site.pass(100);
     assert_eq!((hear(&mut site), &site.pipeline.checker), (Outcome::Noted, &None), "too soon");
-    assert_eq!((site.pipeline.next_deadline(), site.pipeline.listens().len()), (Some(Lease(2_000)), 0), "the answer will know");
+    assert_eq!((site.pipeline.next_deadline(), site.pipeline.listens().len()), (Some(Lease(2_000)), 0), "the result will know");
     site.pass(900);
     assert_eq!(hear(&mut site), Outcome::Check, "its time has come");
-    assert_eq!(site.pipeline.listens().len(), 0, "it is looked at");
+    assert_eq!(site.pipeline.listens().len(), 0, "it is being checked");
     site.report_guards(block());
     site.ask(Input::EndCheck { by: runner("m") });
     assert_eq!(site.pipeline.listens().len(), 1);
     site.pass(1_000);
-    assert_eq!(hear(&mut site), Outcome::Check, "the first after a while is looked at at once");
+    assert_eq!(hear(&mut site), Outcome::Check, "the first event after a while causes a check at once");
 }
 
 #[test]
-fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
+fn a_task_that_waits_for_a_decision_blocks_its_pipeline() {
     let decision = || DecisionId::new("d-7").unwrap();
     let mut site = Site::begun(two());
     let park = |decision| Input::AwaitingDecision { task: child(1), decision };
@@ -388,11 +389,11 @@ fn a_task_that_waits_for_a_decision_holds_its_pipeline_up() {
     assert_eq!(site.ask(Input::Unblock { by: None }), Outcome::Refused(Refusal::Undecided(decision())));
     assert_eq!((site.ask(park(None)), site.where_it_is().as_str()), (Outcome::Noted, "running one"));
     site.ask(park(Some(decision())));
-    assert_eq!(site.end(success(Value::Null)), Outcome::Begin(child(2)), "a person has said that it is done");
+    assert_eq!(site.end(success(Value::Null)), Outcome::Begin(child(2)), "a person has completed the task");
 }
 
 #[test]
-fn what_goes_round_in_circles_ends_some_time() {
+fn loops_of_phases_end_at_the_task_limit() {
     let again = Phase { then: After::Phase(name("one")), ..phase("one") };
     let mut site = Site::begun(vec![again, phase("two")]);
     for _ in 1..TASK_LIMIT {
@@ -401,7 +402,7 @@ fn what_goes_round_in_circles_ends_some_time() {
     assert_eq!((site.end(success(Value::Null)), site.pipeline.tasks), (Outcome::Over, TASK_LIMIT));
     assert!(matches!(&site.pipeline.state, State::Failed { recoverable: false, .. }), "{:?}", site.pipeline.state);
 
-    // Also if it is one attempt after the other.
+    // The same for one attempt after the other.
     let again = Phase { on_fail: OnFail::Retry { times: u32::MAX }, ..phase("one") };
     let mut site = Site::begun(vec![again]);
     while !site.pipeline.is_over() {
@@ -411,7 +412,7 @@ fn what_goes_round_in_circles_ends_some_time() {
 }
 
 #[test]
-fn the_variables_have_a_limit() {
+fn variables_have_a_limit() {
     let large = |bytes: usize| json!({ "large": "x".repeat(bytes) });
     let fitting = plan::CONTEXT_LIMIT - r#"{"large":"","title":"x"}"#.len();
     let mut site = Site::begun(two());
@@ -425,7 +426,7 @@ fn the_variables_have_a_limit() {
     assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::Taken("attempt".into()))));
     let refused = site.ask(Input::Set(vars(json!({ "1st": 7 }))));
     assert_eq!(refused, Outcome::Refused(Refusal::Unbound(BindError::BadName("1st".into()))));
-    // What a phase prints beyond it is left out, with a note: its work is done.
+    // Output beyond the limit is left out, with a checkpoint: the work is done.
     let declared = Phase { output: vec!["a".into(), "large".into()], ..phase("one") };
     let mut site = Site::begun(vec![declared.clone(), phase("two")]);
     site.ask(Input::Set(vars(large(fitting - 100))));
@@ -452,7 +453,7 @@ fn the_last_checkpoints_are_kept() {
 fn a_push_has_no_task() {
     let mut site = Site::new(vec![Phase { action: push(), ..phase("send") }, phase("two")]);
     assert_eq!(site.ask(Input::Begin), Outcome::Push);
-    assert_eq!((site.pipeline.task(), site.pipeline.next_deadline()), (None, Some(Lease(0))), "somebody is to do it at once");
+    assert_eq!((site.pipeline.task(), site.pipeline.next_deadline()), (None, Some(Lease(0))), "the push is due at once");
     assert_eq!(site.ask(Input::Pushed { phase: name("two"), error: None }), Outcome::Late);
     assert_eq!(site.ask(Input::Pushed { phase: name("send"), error: None }), Outcome::Begin(child(2)));
     assert_eq!(site.ask(Input::Pushed { phase: name("send"), error: None }), Outcome::Late);

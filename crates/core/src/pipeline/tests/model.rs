@@ -1,7 +1,7 @@
 //! The naive model of a pipeline: a list of phases, the position in it, and counters.
 //!
-//! It works by an agenda, one small thing after the other, and knows nothing of events, guards' words or task ids but their
-//! numbers.
+//! It works by an agenda, one small step after the other, and knows neither events nor explanations, and task ids only
+//! by their numbers.
 
 /// A phase of the model.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Command,
-    /// So many approaches; each falls back on everything, or on nothing.
+    /// The number of approaches, and whether each falls back on every error, or on none.
     Choices(u32, bool),
     Item,
 }
@@ -43,7 +43,7 @@ pub(super) enum Position {
     Dropped,
 }
 
-/// What happens next in the model.
+/// The next step of the model.
 enum Todo {
     Arrive(usize),
     Approach(usize),
@@ -59,7 +59,7 @@ pub(super) struct PipelineModel {
     pub(super) position: Position,
     pub(super) tasks: u32,
     pub(super) attempt: u32,
-    /// Of each entry.
+    /// The attempts at each entry.
     attempts: Vec<u32>,
     pub(super) tallies: Vec<u32>,
 }
@@ -80,7 +80,7 @@ impl PipelineModel {
         self.position = Position::Waits;
     }
 
-    /// The guards say yes, or a person does.
+    /// The guards pass, or a person lets it continue.
     pub(super) fn let_through(&mut self) {
         match self.position {
             Position::Before { at, .. } => self.work(Todo::Do(at, 0)),
@@ -116,7 +116,7 @@ impl PipelineModel {
         self.work(next);
     }
 
-    /// Somebody has taken the work away.
+    /// A person has cancelled or skipped the work.
     pub(super) fn taken_away(&mut self) {
         if let Position::At { at, .. } = self.position {
             self.position = Position::Broken { at, for_good: false };

@@ -71,7 +71,7 @@ fn cancel(site: &mut Site) -> Outcome {
     site.ask(Input::Cancel)
 }
 
-/// What leads to a state, one step after the other.
+/// The steps that lead to a state.
 fn path(state: &str) -> &'static [Act] {
     match state {
         "dependencies" => &[|site| site.ask(Input::Start { unmet: true })],
@@ -165,7 +165,7 @@ fn word(outcome: &Outcome) -> String {
     }
 }
 
-/// A state in few letters: the phase, the approach, the attempt if it is not the first.
+/// A state in a few words: the phase, the approach, the attempt if it is not the first.
 fn letters(pipeline: &Pipeline) -> String {
     let phase = pipeline.phase().map_or("-", Name::as_str);
     let detail = match &pipeline.state {
@@ -199,10 +199,10 @@ fn every_state_answers_every_input() {
                 late.push(what);
                 continue;
             }
-            let told = after.told[site.told.len()..].iter().map(|fact| fact.kind().split_once(':').unwrap().1);
-            let told: String = told.map(|kind| format!(" +{kind}")).collect();
+            let facts = after.facts[site.facts.len()..].iter().map(|fact| fact.kind().split_once(':').unwrap().1);
+            let facts: String = facts.map(|kind| format!(" +{kind}")).collect();
             let stands = if after.pipeline == site.pipeline { "=".into() } else { letters(&after.pipeline) };
-            table += format!("  {what:<16} {:<24} {stands:<40}{told}", word(&outcome)).trim_end();
+            table += format!("  {what:<16} {:<24} {stands:<40}{facts}", word(&outcome)).trim_end();
             table.push('\n');
         }
         table += &format!("  late: {}\n", late.join("; "));

@@ -11,7 +11,7 @@ struct Line {
     priority: i32,
     created: i64,
     attempts: u32,
-    /// Who has it, until when.
+    /// The epoch of its holder, and until when.
     held: Option<(Epoch, i64)>,
     not_before: i64,
     dead: bool,
@@ -43,7 +43,8 @@ fn op() -> impl Strategy<Value = Op> {
 const ATTEMPTS: u32 = 3;
 const VISIBILITY: i64 = 100;
 
-/// What a take must find. Only so many whose time has come are looked at before one is chosen, the earliest first.
+/// The index of the item for a take. Only a few items whose time has come are settled before one is chosen, the
+/// earliest first.
 fn first(lines: &mut [Line], now: i64) -> Option<usize> {
     let due = |line: &Line| match line.held {
         Some((_, until)) => Some(until),
@@ -67,7 +68,7 @@ fn first(lines: &mut [Line], now: i64) -> Option<usize> {
 
 proptest! {
     #[test]
-    fn a_queue_does_what_a_list_on_paper_would(ops in prop::collection::vec(op(), 1..80)) {
+    fn random_histories_agree_with_a_naive_queue(ops in prop::collection::vec(op(), 1..80)) {
         let mut site = Site::new();
         let config = Config { visibility_timeout: Span::from_ms(VISIBILITY), max_attempts: ATTEMPTS, dead_letter: None, max_length: 1_000 };
         site.ask("q", Input::Define(config));

@@ -1,4 +1,4 @@
-//! A table of every state with every input, and what the machine promises beside it.
+//! A table of every state with every input, and tests of the other behaviour.
 
 use super::*;
 use crate::ids::Seq;
@@ -22,7 +22,7 @@ fn config(max_attempts: u32) -> Config {
     Config { visibility_timeout: Span::from_ms(100), max_attempts, dead_letter: None, max_length: 1_000 }
 }
 
-/// Queues with a clock: every step happens at `at`, and its events are replay.
+/// Queues with a clock: every step happens at `at`, and its events are replayed.
 pub(super) struct Site {
     pub(super) queues: Queues,
     pub(super) now: Now,
@@ -55,7 +55,7 @@ impl Site {
         for effect in step.effects {
             match effect {
                 Effect::Emit(event) => {
-                    // As it is read back from the log.
+                    // As the log gives it back.
                     let (component, id) = event.source();
                     let read = Event::parse(event.kind(), component, id, &event.data()).unwrap();
                     assert_eq!(read, event);
@@ -101,13 +101,13 @@ impl Site {
     }
 }
 
-/// The word for an answer.
+/// The name of an outcome.
 fn word(outcome: &Outcome) -> String {
     let text = format!("{outcome:?}");
     text.split([' ', '(', '{']).next().unwrap().to_owned()
 }
 
-/// One item in each state there is, the hold of whoever took it last, and the moment at which it is looked at.
+/// An item in each state, with the hold of its last taker, at the moment of the input.
 fn in_state(state: &str) -> (Site, Hold) {
     let mut site = Site::with(config(2));
     let delay = if matches!(state, "delayed" | "delay over") { Span::from_ms(50) } else { Span::ZERO };
@@ -217,7 +217,7 @@ fn every_state_answers_every_input() {
 }
 
 #[test]
-fn the_highest_priority_comes_first_then_the_oldest_and_nothing_waits_for_ever() {
+fn items_are_taken_by_priority_and_age() {
     let mut site = Site::with(config(1));
     let (low, first, second) = (site.push(new(-1)), site.push(new(0)), site.push(new(0)));
     site.at(10);
@@ -229,11 +229,11 @@ fn the_highest_priority_comes_first_then_the_oldest_and_nothing_waits_for_ever()
     let old = site.push(new(0));
     site.at(AGEING.as_ms() + 1);
     site.push(new(1));
-    assert_eq!(site.taken().item, old, "an hour weighs as much as one step of priority");
+    assert_eq!(site.taken().item, old, "an hour of waiting weighs as much as one step of priority");
 }
 
 #[test]
-fn an_item_whose_time_is_over_is_taken_again_and_its_former_holder_is_fenced() {
+fn an_item_that_timed_out_is_taken_again_and_fenced() {
     let mut site = Site::with(config(3));
     site.push(new(0));
     let first = site.taken();
@@ -251,7 +251,7 @@ fn an_item_whose_time_is_over_is_taken_again_and_its_former_holder_is_fenced() {
 }
 
 #[test]
-fn a_late_holder_whom_nobody_has_followed_can_still_complete() {
+fn a_late_holder_can_complete_an_item_that_was_not_taken_since() {
     let mut site = Site::with(config(3));
     site.push(new(0));
     let hold = site.taken();
@@ -260,7 +260,7 @@ fn a_late_holder_whom_nobody_has_followed_can_still_complete() {
 }
 
 #[test]
-fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
+fn a_dead_item_keeps_its_reason_and_history() {
     let mut site = Site::new();
     site.ask("d", Input::Define(Config { max_attempts: 1, ..config(1) }));
     site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(2) }));
@@ -277,7 +277,7 @@ fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
     let errors: Vec<(&str, bool)> = moved.history.iter().map(|attempt| (&*attempt.error, attempt.timed_out)).collect();
     assert_eq!(errors, [("first", false), ("timed out: it was neither completed nor extended in time", true)]);
 
-    // It is an item like any other there; when it dies again, it stays, and from there it goes back to where it came from.
+    // There it is an item like any other. When it dies again, it stays; a requeue sends it back to its first queue.
     let again = match site.ask("d", Input::Take { holder: holder("a"), wait: None, ticket: None }) {
         Outcome::Taken(item) => Hold { item: item.id, holder: holder("a"), epoch: item.fence },
         other => panic!("{other:?}"),
@@ -289,7 +289,7 @@ fn a_dead_item_has_its_reason_and_history_wherever_it_is() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_a_full_dead_letter_queue_leaves_the_dead_where_they_are() {
+fn full_queues_refuse_and_full_dead_letter_queues_take_no_items() {
     let mut site = Site::new();
     site.ask("d", Input::Define(Config { max_length: 1, ..config(1) }));
     site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), max_length: 2, ..config(1) }));
@@ -303,14 +303,14 @@ fn a_full_queue_refuses_and_a_full_dead_letter_queue_leaves_the_dead_where_they_
 }
 
 #[test]
-fn a_key_keeps_others_out_until_its_item_is_over() {
+fn a_dedupe_key_refuses_others_until_its_item_is_over() {
     let mut site = Site::with(config(1));
     let keyed = || New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) };
     let item = site.push(keyed());
     let again = |site: &mut Site| site.ask("q", Input::Push(vec![keyed()]));
     assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]));
     let hold = site.taken();
-    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "also while it is worked on");
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "also while it is processed");
     site.ask("q", Input::Complete(hold));
     let second = site.push(keyed());
     let hold = site.taken();
@@ -321,18 +321,18 @@ fn a_key_keeps_others_out_until_its_item_is_over() {
     assert_eq!(hold.item, third);
     site.ask("q", Input::Complete(hold));
     site.ask("q", Input::Requeue(second));
-    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(second)]), "it is tried again");
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(second)]), "it is retried");
 }
 
 #[test]
-fn an_item_whose_last_time_is_over_keeps_nobody_out_though_nobody_has_looked_at_it() {
+fn a_last_attempt_that_timed_out_refuses_no_key() {
     let mut site = Site::with(config(2));
     let keyed = || New { dedupe: Some(DedupeKey::new("k").unwrap()), ..new(0) };
     let again = |site: &mut Site| site.ask("q", Input::Push(vec![keyed()]));
     let item = site.push(keyed());
     site.taken();
     site.at(100);
-    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "it is taken once more");
+    assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "it has another attempt");
     let late = site.taken();
     site.at(199);
     assert_eq!(again(&mut site), Outcome::Pushed(vec![Pushed::Duplicate(item)]), "its time is not over");
@@ -343,7 +343,7 @@ fn an_item_whose_last_time_is_over_keeps_nobody_out_though_nobody_has_looked_at_
 }
 
 #[test]
-fn an_item_that_comes_back_from_the_dead_letter_queue_keeps_others_out_again() {
+fn a_requeued_dead_item_refuses_its_key_again() {
     let mut site = Site::with(config(1));
     site.ask("d", Input::Define(config(1)));
     site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(1) }));
@@ -361,7 +361,7 @@ fn an_item_that_comes_back_from_the_dead_letter_queue_keeps_others_out_again() {
 }
 
 #[test]
-fn what_time_has_done_is_carried_out_without_a_take_and_seen_without_either() {
+fn due_changes_are_settled_without_a_take_and_visible_before() {
     let mut site = Site::with(config(1));
     site.ask("d", Input::Define(config(1)));
     site.ask("q", Input::Define(Config { dead_letter: Some(name("d")), ..config(1) }));
@@ -379,7 +379,7 @@ fn what_time_has_done_is_carried_out_without_a_take_and_seen_without_either() {
 }
 
 #[test]
-fn much_that_is_due_is_carried_out_in_parts_also_where_nothing_is_taken() {
+fn many_due_items_are_settled_in_parts() {
     let mut site = Site::with(config(1));
     site.ask("q", Input::Push(vec![New { delay: Span::from_ms(50), ..new(0) }; DUE_PER_SETTLE + 1]));
     site.ask("q", Input::Pause);
@@ -395,7 +395,7 @@ fn standing(number: i32) -> WaitingProcess {
 }
 
 #[test]
-fn a_push_wakes_the_first_in_line_and_each_take_the_next_while_there_is_more() {
+fn a_push_wakes_the_first_waiter_and_a_take_the_next() {
     let mut site = Site::with(config(1));
     let wait = |site: &mut Site, number: i32, ticket| {
         site.ask("q", Input::Take { holder: holder("w"), wait: Some(standing(number)), ticket })
@@ -413,7 +413,7 @@ fn a_push_wakes_the_first_in_line_and_each_take_the_next_while_there_is_more() {
     assert!(matches!(wait(&mut site, 2, Some(second.1)), Outcome::Taken(_)));
     assert!(site.queues.takers.is_empty() && site.woken.is_empty());
 
-    // The dead do not stand in the way.
+    // Dead waiters do not block the others.
     let (dead, alive) = (place(wait(&mut site, 3, None)), place(wait(&mut site, 4, None)));
     site.now.dead = vec![standing(3).process];
     let (place, ..) = place(wait(&mut site, 4, Some(alive.1)));
@@ -421,7 +421,7 @@ fn a_push_wakes_the_first_in_line_and_each_take_the_next_while_there_is_more() {
 }
 
 #[test]
-fn nothing_is_taken_from_a_queue_that_is_paused() {
+fn a_paused_queue_gives_out_no_items() {
     let mut site = Site::with(config(1));
     site.push(new(0));
     site.ask("q", Input::Pause);
@@ -434,7 +434,7 @@ fn nothing_is_taken_from_a_queue_that_is_paused() {
 }
 
 #[test]
-fn the_terms_must_make_sense() {
+fn definitions_and_data_are_validated() {
     let mut site = Site::new();
     let to = |dead_letter: &str| Input::Define(Config { dead_letter: Some(name(dead_letter)), ..config(1) });
     assert_eq!(site.ask("q", to("q")), Outcome::BadDeadLetter(name("q")));
@@ -444,7 +444,7 @@ fn the_terms_must_make_sense() {
     assert!(Data::parse(&format!("{}{:?}", " ".repeat(DATA_LIMIT), "x")).is_ok(), "spaces are not kept");
 }
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
     for (kind, data) in [

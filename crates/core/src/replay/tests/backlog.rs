@@ -1,4 +1,4 @@
-//! Tasks and sections: what the log alone tells of them.
+//! The replay of tasks and sections.
 
 use proptest::prelude::*;
 
@@ -16,10 +16,10 @@ use crate::task::{After, Input, Mark, OnExhausted, Pulse, RunEnd, Spec, State, S
 use crate::test_world::runner;
 use crate::time::{Lease, Span, Wall};
 
-/// Silent for longer than most moves take.
+/// A shorter silence than a few operations take.
 const WATCH: Watch = Watch { timeout: Span::from_secs(20), max_recoveries: 2, on_exhausted: OnExhausted::Escalate };
 
-/// A random move. A task is one of three, a section one of two; whether it is there shows when it is done.
+/// A random operation. There are three tasks and two sections; an operation on one that does not exist is skipped.
 #[derive(Debug, Clone)]
 enum Op {
     Add {
@@ -39,19 +39,19 @@ enum Op {
         exclusive: bool,
     },
     DropSection(usize),
-    /// The newest decision, or one before it, is answered, or withdrawn without an answer.
+    /// The newest decision, or an earlier one, is answered, or withdrawn without an answer.
     Decide {
         back: usize,
         option: Option<u32>,
     },
-    /// A call that comes to nothing for the last time raises a question.
+    /// A command that has used all its attempts raises a question.
     Dead {
         notice: bool,
     },
     Finish,
 }
 
-/// An input for the run that lives, whichever that is.
+/// An input for the live run, if there is one.
 #[derive(Debug, Clone)]
 enum Move {
     Pulse(Pulse),
@@ -136,7 +136,7 @@ fn task(number: usize) -> TaskId {
     TaskId::new(&format!("t-{number}")).unwrap()
 }
 
-/// A backlog that is changed as the engine changes it: every change of a row with its event.
+/// A backlog that changes as the engine changes it: every change of a row with its event.
 #[derive(Default)]
 struct Site {
     rows: Backlog,
@@ -153,11 +153,11 @@ impl Site {
         self.now.seq.0 += 1;
     }
 
-    fn tell_of(&mut self, number: usize, fact: TaskFact) {
+    fn record_task(&mut self, number: usize, fact: TaskFact) {
         self.record(Event::Task { id: task(number), fact });
     }
 
-    /// The first two of the three are loops; one of them does not rest.
+    /// The first two of the three tasks are loops, one of them without a delay.
     fn spec(&self, number: usize) -> Spec {
         let policy = Policy { delay: Span::from_secs(if number == 0 { 0 } else { 20 }), ..POLICY };
         Spec { restart: (number < 2).then_some(policy), ..spec(&format!("title {}", self.now.seq)) }
@@ -167,14 +167,14 @@ impl Site {
         let (edges, spec) = (edges(on), self.spec(number));
         self.rows.tasks.insert(task(number), Task::new(task(number), spec.clone(), &self.now));
         self.rows.edges.insert(task(number), edges.iter().cloned().rev().collect());
-        self.tell_of(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges, import: None });
+        self.record_task(number, TaskFact::Added { spec: Box::new(spec), depends_on: edges, import: None });
     }
 
     fn update(&mut self, number: usize, on: &[usize]) {
         let (edges, spec) = (edges(on), self.spec(number));
         self.rows.tasks.get_mut(&task(number)).unwrap().spec = spec.clone();
         self.rows.edges.insert(task(number), edges.clone());
-        self.tell_of(number, TaskFact::Updated { spec: Box::new(spec), depends_on: edges });
+        self.record_task(number, TaskFact::Updated { spec: Box::new(spec), depends_on: edges });
     }
 
     fn input(&mut self, number: usize, input: Input) {
@@ -189,7 +189,7 @@ impl Site {
             match effect {
                 Effect::Emit(event) => self.record(event),
                 Effect::Send(_) => {}
-                Effect::Wake(_) => unreachable!("nobody stands in line for a task"),
+                Effect::Wake(_) => unreachable!("a task has no waiters"),
             }
         }
     }
@@ -245,7 +245,7 @@ impl Site {
             Op::Delete(number) if is_there(&number) => {
                 self.rows.tasks.remove(&task(number));
                 self.rows.edges.remove(&task(number));
-                self.tell_of(number, TaskFact::Deleted {});
+                self.record_task(number, TaskFact::Deleted {});
             }
             Op::Start(number) if is_there(&number) => self.start(number),
             Op::Step(number, step) if is_there(&number) => {
@@ -269,7 +269,7 @@ impl Site {
                 let row = self.rows.runs.get_mut(&id).unwrap();
                 let from = std::mem::replace(&mut row.owner, next.clone());
                 row.owner_epoch = Epoch::from(self.now.seq);
-                self.tell_of(number, TaskFact::Adopted { run: id, runner: next, from });
+                self.record_task(number, TaskFact::Adopted { run: id, runner: next, from });
             }
             Op::Section { section, exclusive } => self.section(section, exclusive),
             Op::DropSection(number) => {
@@ -328,7 +328,7 @@ fn edges(on: &[usize]) -> Vec<Edge> {
 
 proptest! {
     #[test]
-    fn the_log_alone_tells_the_tasks_at_every_moment(ops in prop::collection::vec(op(), 1..120)) {
+    fn replaying_the_log_gives_the_tasks_after_every_step(ops in prop::collection::vec(op(), 1..120)) {
         let (mut site, mut replay, mut read) = (Site::default(), Replay::default(), 0);
         (0..3).for_each(|number| site.play(Op::Add { task: number, on: Vec::new() }));
         for op in ops {
@@ -343,7 +343,7 @@ proptest! {
 }
 
 #[test]
-fn a_difference_names_the_task_the_field_and_both_sides() {
+fn a_difference_has_the_task_the_field_and_both_sides() {
     let mut site = Site::default();
     site.add(1, &[]);
     site.add(2, &[]);
@@ -391,7 +391,7 @@ fn a_difference_names_the_task_the_field_and_both_sides() {
 }
 
 #[test]
-fn the_lease_clock_is_not_part_of_it() {
+fn replay_does_not_depend_on_the_lease_clock() {
     let mut site = Site::default();
     site.add(1, &[]);
     site.start(1);
@@ -405,7 +405,7 @@ fn the_lease_clock_is_not_part_of_it() {
     else {
         panic!("it is not stuck")
     };
-    // As when the store is copied to another machine.
+    // As if the store was copied to another machine.
     for stamp in [last_seen, &mut live.seen, &mut live.started, detected] {
         stamp.lease.0 += 1_000_000;
     }
@@ -413,7 +413,7 @@ fn the_lease_clock_is_not_part_of_it() {
 }
 
 #[test]
-fn the_tasks_of_an_import_are_there_when_it_is_finished() {
+fn tasks_of_an_import_are_visible_after_its_end() {
     let import = |name: &str| crate::ids::ImportId::new(name).unwrap();
     let check = |site: &Site| assert_eq!(site.replay().differences(&site.view()), Vec::<String>::new());
     let mut site = Site::default();
@@ -421,7 +421,7 @@ fn the_tasks_of_an_import_are_there_when_it_is_finished() {
         let spec = spec("imported");
         let row = Task::new(task(number), spec.clone(), &site.now);
         let fact = TaskFact::Added { spec: Box::new(spec), depends_on: Vec::new(), import: Some(import(name)) };
-        site.tell_of(number, fact);
+        site.record_task(number, fact);
         row
     };
     site.add(0, &[]);
@@ -441,9 +441,9 @@ fn the_tasks_of_an_import_are_there_when_it_is_finished() {
     check(&site);
 }
 
-/// In stores of version 2 the event did not tell the counts.
+/// In stores of version 2 the event did not have the counts.
 #[test]
-fn an_old_log_tells_the_counts_by_the_way_its_runs_ended() {
+fn counts_of_an_old_log_follow_from_the_ends_of_its_runs() {
     let mut site = Site::default();
     site.add(2, &[]);
     let end = |ending, run| Input::End { run, ending, ran: None, marker: Marker::Absent, children: 0, watch: WATCH };

@@ -12,7 +12,7 @@ use crate::test_world::{World, ask, holder, root, secs};
 mod backlog;
 pub(crate) mod stored;
 
-/// A random move. Numbers are made to fit when it is done.
+/// A random operation. Its numbers are made to fit when it is executed.
 #[derive(Debug, Clone)]
 enum Op {
     Ask { lock: bool, label: usize, who: usize, weight: u32, waits: bool, lease: bool },
@@ -48,7 +48,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The inputs of the two machines have the same names, so that one line serves both.
+/// The inputs of the two machines have the same names, so that one arm serves both.
 macro_rules! either {
     ($world:ident, $lock:ident, $label:ident, $($input:tt)*) => {
         if $lock {
@@ -104,7 +104,7 @@ fn play(world: &mut World<Coordination>, op: Op) {
             world.record(step.effects);
         }
         Op::Pass(secs) => world.pass(secs),
-        // Only known for the next few moves: the next process with this number is another one.
+        // The death is known only for the next few operations: the next process with this number is another one.
         Op::Die(pid) => {
             world.now.dead.clear();
             world.kill(pid);
@@ -122,7 +122,7 @@ fn apply(replay: &mut Replay, (seq, wall, event): &(Seq, Wall, Event)) {
 
 proptest! {
     #[test]
-    fn the_log_alone_tells_the_tables_at_every_moment(ops in prop::collection::vec(op(), 1..80)) {
+    fn replaying_the_log_gives_the_tables_after_every_step(ops in prop::collection::vec(op(), 1..80)) {
         let (mut world, mut replay, mut read) = (World::site(), Replay::default(), 0);
         for label in LABELS {
             world.at_semaphore(label, semaphore::Input::Define(semaphore::Config { capacity: 4, ttl: None }));
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn an_increase_that_lapsed_is_known_from_the_log() {
+fn replay_includes_a_lapsed_increase() {
     let mut world = World::site();
     world.at_semaphore("gpu", semaphore::Input::Define(semaphore::Config { capacity: 2, ttl: None }));
     for wish in [ask("a"), ask("b"), ask("a").weight(2).waits(1)] {
@@ -154,7 +154,7 @@ fn an_increase_that_lapsed_is_known_from_the_log() {
 }
 
 #[test]
-fn a_difference_is_named_with_both_sides() {
+fn a_difference_has_both_sides() {
     let mut world = World::site();
     world.at_lock("db", lock::Input::Acquire(Box::new(ask("a"))));
     let missing = Replay::default().differences(&Replay::of(&world.machine));
@@ -170,7 +170,7 @@ fn a_difference_is_named_with_both_sides() {
     );
 }
 
-/// The length of a queue is not in what the baseline keeps, but it is compared.
+/// The length of a queue is not part of the baseline, but it is compared.
 #[test]
 fn a_queue_of_another_length_is_a_difference() {
     let mut replay = Replay::default();
@@ -187,7 +187,7 @@ fn a_queue_of_another_length_is_a_difference() {
 }
 
 #[test]
-fn an_event_of_a_user_and_an_empty_definition_change_nothing() {
+fn custom_events_and_empty_definitions_change_nothing() {
     let mut replay = Replay::default();
     let kind = CustomKind::new("deploy:done").unwrap();
     let source = Source { component: "user".into(), id: None };

@@ -6,7 +6,7 @@ use crate::replay::Replay;
 use crate::replay::stored::Entity;
 use crate::time::Wall;
 
-/// A log of which the beginning is replaced by rows, a few events at a time, as the store does it.
+/// A log whose beginning is replaced by rows, a few events at a time, as the store does it.
 #[derive(Default)]
 pub(crate) struct Compacted {
     rows: BTreeMap<Entity, String>,
@@ -32,7 +32,7 @@ impl Compacted {
         self.through = cut;
     }
 
-    /// What the rows and the rest of the log tell.
+    /// The replay of the rows and the rest of the log.
     pub(crate) fn replay(&self, log: &[(Seq, Wall, Event)]) -> Replay {
         let mut replay = Replay::default();
         self.rows.iter().for_each(|(entity, data)| replay.restore(entity, data).unwrap());
@@ -43,15 +43,15 @@ impl Compacted {
 
 /// Asserts that every beginning of the log may be replaced by rows, in parts of `stride` events.
 pub(crate) fn assert_every_cut(log: &[(Seq, Wall, Event)], stride: usize) {
-    let whole = Compacted::default().replay(log);
+    let expected = Compacted::default().replay(log);
     let mut compacted = Compacted::default();
     for cut in (0..log.len()).step_by(stride).chain([log.len()]) {
         compacted.advance(log, cut);
-        assert_eq!(compacted.replay(log), whole, "the rows up to event {cut} tell something else");
+        assert_eq!(compacted.replay(log), expected, "the rows up to event {cut} have another replay");
     }
 }
 
-/// The specification is frozen by the tests of the events.
+/// The tests of the events freeze the specification.
 fn without_spec(data: &str) -> serde_json::Value {
     let mut value: serde_json::Value = serde_json::from_str(data).unwrap();
     value.as_object_mut().unwrap().remove("spec");
@@ -60,7 +60,7 @@ fn without_spec(data: &str) -> serde_json::Value {
 
 /// Rows of earlier versions must be understood for ever.
 #[test]
-fn the_form_of_the_rows_is_frozen() {
+fn the_stored_form_of_the_rows_is_frozen() {
     let rows = [
         (
             "lock",
@@ -121,7 +121,7 @@ fn the_form_of_the_rows_is_frozen() {
 }
 
 #[test]
-fn a_row_that_is_not_understood_is_named() {
+fn an_unreadable_row_is_named_in_the_error() {
     let mut replay = Replay::default();
     for (component, id, data) in [("task", "t-1", "{}"), ("ghost", "g", "{}"), ("lock", "", "{}")] {
         let entity = Entity { component: component.into(), id: id.into() };
@@ -131,9 +131,9 @@ fn a_row_that_is_not_understood_is_named() {
     assert_eq!(replay, Replay::default());
 }
 
-/// A number that changes a little each time it is read and written would be a difference between log and tables.
+/// A number that changed a little each time it is read and written would be a difference between log and tables.
 #[test]
-fn numbers_in_results_stay_the_same() {
+fn numbers_survive_a_round_trip() {
     let mut state = 1_u64;
     for _ in 0..10_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -1,8 +1,7 @@
-//! All locks and semaphores together: one place to ask, and the refusal of waits that would never end.
+//! All locks and semaphores together: one entry point, and the refusal of waits that would never end.
 //!
-//! The same code serves as the model of everything that a project holds and, filled with the rows that one call
-//! needs, as the decision of that call. For the refusal of deadlocks it must hold every resource that somebody
-//! waits for.
+//! The same code serves as the model of everything that a project holds and, filled with the rows that one call needs,
+//! as the decision of that call. For the refusal of deadlocks it must hold every resource that has waiters.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +18,11 @@ use crate::time::Lease;
 /// Locks and semaphores by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coordination {
-    /// The locks. One that is not here is free and was never defined.
+    /// The locks. A lock that is not here is free and was never defined.
     pub locks: BTreeMap<Name, Lock>,
-    /// The semaphores. One that is not here does not exist.
+    /// The semaphores. A semaphore that is not here does not exist.
     pub semaphores: BTreeMap<Name, Semaphore>,
-    /// Everything that people have claimed to work on tasks, or wait for.
+    /// The claims on tasks, held or waiting.
     pub claims: BTreeMap<Ticket, WorkClaim>,
 }
 
@@ -37,7 +36,7 @@ pub enum Command {
 pub enum Outcome {
     Lock(lock::Outcome),
     Semaphore(semaphore::Outcome),
-    /// Waiting would never end. The caller was not put in line.
+    /// The wait would never end. The caller was not added to the waiters.
     Deadlock(Vec<Link>),
     /// There is no such semaphore.
     Undefined,
@@ -52,7 +51,7 @@ impl Command {
         }
     }
 
-    /// Asks, as a waiter, how things stand.
+    /// Polls as a waiter.
     pub fn poll(resource: Resource, ticket: Ticket) -> Command {
         match resource.kind {
             Kind::Lock => Command::Lock(resource.name, lock::Input::Poll { ticket }),
@@ -60,7 +59,7 @@ impl Command {
         }
     }
 
-    /// Gives up waiting.
+    /// Stops waiting.
     pub fn leave(resource: Resource, ticket: Ticket) -> Command {
         match resource.kind {
             Kind::Lock => Command::Lock(resource.name, lock::Input::Leave { ticket }),
@@ -68,7 +67,7 @@ impl Command {
         }
     }
 
-    /// Shows a sign of life for a grant.
+    /// Renews a grant.
     pub fn heartbeat(resource: Resource, holder: HolderId, epoch: Epoch) -> Command {
         match resource.kind {
             Kind::Lock => Command::Lock(resource.name, lock::Input::Heartbeat { holder, epoch }),
@@ -91,7 +90,7 @@ impl Command {
         }
     }
 
-    /// Whether it may put somebody in line.
+    /// Whether it may add a waiter.
     fn may_wait(&self) -> bool {
         match self {
             Command::Lock(_, lock::Input::Acquire(ask)) | Command::Semaphore(_, semaphore::Input::Acquire(ask)) => {
@@ -101,7 +100,7 @@ impl Command {
         }
     }
 
-    /// The resource it is about.
+    /// The resource that it is about.
     pub fn resource(&self) -> Resource {
         match self {
             Command::Lock(name, _) => Resource { kind: Kind::Lock, name: name.clone() },
@@ -120,7 +119,7 @@ impl Outcome {
         }
     }
 
-    /// The grant, if a sign of life was recorded for it.
+    /// The grant, if it was just renewed.
     pub fn extended(&self) -> Option<&Grant> {
         match self {
             Outcome::Lock(lock::Outcome::Extended(grant)) | Outcome::Semaphore(semaphore::Outcome::Extended(grant)) => {
@@ -130,7 +129,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is given back, by this command or an earlier one.
+    /// Whether the resource is given back, by this command or an earlier one.
     pub fn is_released(&self) -> bool {
         matches!(
             self,
@@ -152,17 +151,18 @@ impl Coordination {
         }
     }
 
-    /// Decides one command. Parties that the caller has proven dead are cleared away first: from the resource it is
-    /// about, and from everything that somebody waits for. Before somebody may come to wait, so is what is over by time: nobody is refused that
-    /// as a deadlock because of what others may take.
+    /// Decides one command. Parties that the caller has proven dead are removed first: from the resource of the
+    /// command, and from every resource with waiters. If the command may add a waiter, grants that are over by time are
+    /// ended first, too: a wait for what others may take is not refused as a deadlock.
     pub fn handle(mut self, command: Command, now: &Now) -> Step<Coordination, Outcome> {
         let resource = command.resource();
         let mut effects = Vec::new();
         if !now.dead.is_empty() || command.may_wait() {
-            // Who loses the lock of a task loses the task, which only those can see to who ask about that lock.
+            // A holder that loses the lock of a task loses the task, which only the commands on that lock can handle.
             let is_task = |other: &Resource| other.kind == Kind::Lock && other.name.task().is_some();
             self.locks.values_mut().filter(|lock| lock.name.task().is_some()).for_each(|lock| lock.waiters.drop_over(now));
-            // Whoever asks ends a grant that is over by time itself, and is told whose it was.
+            // A command ends a grant on its own resource that is over by time itself, and its outcome has the former
+            // holder.
             let step = self.reap(now, |other, waiters| match *other == resource {
                 true => !now.dead.is_empty(),
                 false => !waiters.is_empty() && !is_task(other),
@@ -206,13 +206,13 @@ impl Coordination {
         self.reap(now, |_, _| true)
     }
 
-    /// Ends every grant that is over, of the resources that are `meant`.
-    fn reap(mut self, now: &Now, meant: impl Fn(&Resource, &Waiters) -> bool) -> Step<Coordination, ()> {
+    /// Ends every grant that is over, of the selected resources.
+    fn reap(mut self, now: &Now, selects: impl Fn(&Resource, &Waiters) -> bool) -> Step<Coordination, ()> {
         let mut effects = Vec::new();
-        let is_meant = |kind, name: &Name, waiters: &Waiters| meant(&Resource { kind, name: name.clone() }, waiters);
-        let locks = self.locks.values().filter(|lock| is_meant(Kind::Lock, &lock.name, &lock.waiters));
+        let is_selected = |kind, name: &Name, waiters: &Waiters| selects(&Resource { kind, name: name.clone() }, waiters);
+        let locks = self.locks.values().filter(|lock| is_selected(Kind::Lock, &lock.name, &lock.waiters));
         for name in locks.map(|lock| lock.name.clone()).collect::<Vec<_>>() {
-            // Who passes a reservation follows from all that is held.
+            // The holders that pass a reservation follow from all that is held.
             let reservation = self.kept(&Resource { kind: Kind::Lock, name: name.clone() }, now);
             let Some(mut lock) = self.locks.remove(&name) else { continue };
             lock.reservation = reservation;
@@ -220,7 +220,7 @@ impl Coordination {
             effects.extend(step.effects);
             self.locks.insert(name, step.state);
         }
-        let semaphores = self.semaphores.values().filter(|one| is_meant(Kind::Semaphore, &one.name, &one.waiters));
+        let semaphores = self.semaphores.values().filter(|one| is_selected(Kind::Semaphore, &one.name, &one.waiters));
         for name in semaphores.map(|one| one.name.clone()).collect::<Vec<_>>() {
             let reservation = self.kept(&Resource { kind: Kind::Semaphore, name: name.clone() }, now);
             let Some(mut semaphore) = self.semaphores.remove(&name) else { continue };
@@ -232,7 +232,6 @@ impl Coordination {
         Step { state: self, outcome: (), effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         let locks = self.locks.values().filter_map(Lock::next_deadline);
         locks.chain(self.semaphores.values().filter_map(Semaphore::next_deadline)).min()
@@ -240,14 +239,14 @@ impl Coordination {
 
     /// Panics if an invariant is broken.
     pub fn check(&self) {
-        // A lock or a semaphore for which a claim waits may be reserved by now, or may have been.
+        // A lock or a semaphore that a claim waits for may be reserved, or may have been.
         let is_wanted = |kind, name: &Name| self.waiting_for(&Resource { kind, name: name.clone() }).next().is_some();
         self.locks.values().filter(|lock| !is_wanted(Kind::Lock, &lock.name)).for_each(Lock::check);
         self.semaphores.values().filter(|one| !is_wanted(Kind::Semaphore, &one.name)).for_each(Semaphore::check);
         self.check_claims();
     }
 
-    /// Takes a newcomer out of the line again if it would wait for ever there.
+    /// Removes a new waiter if it would wait for ever.
     fn refuse_deadlock(&mut self, resource: &Resource, outcome: Outcome, now: &Now) -> Outcome {
         let waiting = match &outcome {
             Outcome::Lock(lock::Outcome::Waiting(waiting)) => waiting,
@@ -270,12 +269,12 @@ impl Coordination {
         }
     }
 
-    /// For whom a resource is kept, if for anybody.
+    /// The reservation of a resource, if there is one.
     fn kept(&self, resource: &Resource, now: &Now) -> Option<Box<crate::resource::work_claim::Reservation>> {
         if self.claims.is_empty() { None } else { self.reservation(resource, now).map(Box::new) }
     }
 
-    /// The circle that the wait with this ticket is part of, or stands behind.
+    /// The cycle that the wait with this ticket is part of, or is blocked by.
     pub(crate) fn deadlock(&self, ticket: Ticket, now: &Now) -> Option<Vec<Link>> {
         let is_wanted = |kind, name: &Name| self.waiting_for(&Resource { kind, name: name.clone() }).next().is_some();
         let locks =
@@ -304,10 +303,9 @@ impl Coordination {
             self.claims.values().filter_map(|claim| self.claim_wait(claim, &resources, now)).collect();
         deadlock::find(&resources, &claims, ticket)
     }
-}
 
-impl Coordination {
-    /// A claim that waits, as the search for deadlocks sees it. What is free and never was held is no resource there.
+    /// A waiting claim in the form for the search for deadlocks. A lock that is free and never was held is no resource
+    /// there.
     fn claim_wait<'a>(&'a self, claim: &'a WorkClaim, resources: &[Held<'a>], now: &Now) -> Option<ClaimWait<'a>> {
         let terms = claim.waits().filter(|_| !claim.is_over(now))?;
         let index = |part: &crate::resource::work_claim::Part| resources.iter().position(|held| held.resource == part.resource);
@@ -336,7 +334,7 @@ impl Coordination {
     }
 }
 
-/// The moment for a step that follows others of the same decision: their events have taken numbers.
+/// The moment for a step that follows others of the same decision, whose events have taken numbers.
 pub(crate) fn after(now: &Now, effects: &[Effect]) -> Now {
     let events = effects.iter().filter(|effect| matches!(effect, Effect::Emit(_))).count();
     let mut now = now.clone();

@@ -32,7 +32,7 @@ impl World<Coordination> {
         self
     }
 
-    /// Who holds the lock, and under which epoch.
+    /// The holder of the lock, with its epoch.
     pub(crate) fn holder(&self, label: &str) -> Option<(&str, Epoch)> {
         match &self.machine.locks.get(label)?.state {
             lock::State::Free => None,
@@ -45,7 +45,7 @@ impl World<Coordination> {
         locks.chain(self.machine.semaphores.values().map(|semaphore| semaphore.waiters.len())).sum()
     }
 
-    /// Gives back everything that `who` holds.
+    /// Gives back everything that the holder `who` has.
     fn finish(&mut self, who: &str) {
         let locks: Vec<_> = self.machine.locks.keys().map(|label| label.to_string()).collect();
         for label in locks {
@@ -94,7 +94,7 @@ fn assert_granted(outcome: Outcome) {
 }
 
 fn assert_waits(outcome: Outcome) -> Ticket {
-    ticket(&outcome).unwrap_or_else(|| panic!("not in line but {outcome:?}"))
+    ticket(&outcome).unwrap_or_else(|| panic!("not waiting but {outcome:?}"))
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_wait_that_closes_a_cycle_is_refused_and_leaves_no_trace() {
 }
 
 #[test]
-fn one_who_does_not_wait_is_told_busy_and_not_deadlock() {
+fn a_request_without_a_wait_is_busy_and_not_deadlocked() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a")));
     assert_granted(world.ask_lock("M", ask("b")));
@@ -120,7 +120,7 @@ fn one_who_does_not_wait_is_told_busy_and_not_deadlock() {
 }
 
 #[test]
-fn a_ring_through_locks_and_slots_is_refused() {
+fn a_cycle_through_locks_and_slots_is_refused() {
     let mut world = World::site().define("S", 2);
     assert_granted(world.ask_lock("L", ask("a")));
     assert_granted(world.ask_slots("S", ask("b").weight(2)));
@@ -142,7 +142,7 @@ fn the_wait_of_a_child_counts_for_its_ancestors() {
 }
 
 #[test]
-fn the_same_name_waits_for_its_own_lock_like_a_stranger() {
+fn a_name_waits_for_its_own_lock_like_a_stranger() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a")));
     assert_waits(world.ask_lock("L", ask("a").waits(1)));
@@ -150,9 +150,9 @@ fn the_same_name_waits_for_its_own_lock_like_a_stranger() {
     assert_waits(world.ask_lock("L", ask("a").waits(3)));
 }
 
-/// A smaller capacity can make a deadlock of waits that were fine before. Only newcomers are refused.
+/// A smaller capacity can make a deadlock of waits that were fine before. Only new waiters are refused.
 #[test]
-fn one_who_stands_in_line_already_is_never_thrown_out() {
+fn a_present_waiter_is_never_refused_later() {
     let mut world = World::site().define("S", 4);
     assert_granted(world.ask_slots("S", ask("a").weight(2)));
     assert_granted(world.ask_slots("S", ask("x").weight(2)));
@@ -165,7 +165,7 @@ fn one_who_stands_in_line_already_is_never_thrown_out() {
 }
 
 #[test]
-fn increases_that_block_each_other_are_refused_but_not_one_alone() {
+fn increases_that_block_each_other_are_refused() {
     let mut world = World::site().define("S", 4);
     assert_granted(world.ask_slots("S", ask("a").weight(2)));
     assert_granted(world.ask_slots("S", ask("b").weight(2)));
@@ -177,7 +177,7 @@ fn increases_that_block_each_other_are_refused_but_not_one_alone() {
 }
 
 #[test]
-fn one_that_is_bound_to_wait_behind_a_long_line_is_not_refused() {
+fn a_wait_behind_many_waiters_is_not_refused() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a")));
     for (pid, who) in ["b", "c", "d"].into_iter().enumerate() {
@@ -189,7 +189,7 @@ fn one_that_is_bound_to_wait_behind_a_long_line_is_not_refused() {
 }
 
 #[test]
-fn a_dead_holder_is_cleared_away_before_a_deadlock_is_looked_for() {
+fn dead_holders_are_removed_before_the_deadlock_check() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a").bound_to(&[1])));
     assert_granted(world.ask_lock("M", ask("b")));
@@ -200,7 +200,7 @@ fn a_dead_holder_is_cleared_away_before_a_deadlock_is_looked_for() {
 }
 
 #[test]
-fn a_dead_waiter_is_part_of_no_deadlock() {
+fn dead_waiters_are_part_of_no_deadlock() {
     let mut world = World::site();
     assert_granted(world.ask_lock("L", ask("a")));
     assert_granted(world.ask_lock("M", ask("b")));
@@ -210,9 +210,9 @@ fn a_dead_waiter_is_part_of_no_deadlock() {
     assert_eq!(world.waiters(), 1);
 }
 
-/// Three grants end in the same decision as a fourth begins, so the epochs follow only if all are counted.
+/// Three grants end in the same decision in which a fourth begins: the epochs are right only if all events are counted.
 #[test]
-fn what_is_cleared_away_and_what_is_decided_are_numbered_without_a_gap() {
+fn events_of_one_decision_are_numbered_without_a_gap() {
     let mut world = World::site().define("S", 2);
     assert_granted(world.ask_lock("L", ask("a").bound_to(&[1])));
     assert_granted(world.ask_lock("M", ask("a").bound_to(&[1])));
@@ -223,17 +223,17 @@ fn what_is_cleared_away_and_what_is_decided_are_numbered_without_a_gap() {
     world.kill(1);
     let first = world.now.seq.0;
     assert_granted(world.ask_slots("S", ask("c").waits(3)));
-    let told: Vec<_> =
+    let events: Vec<_> =
         world.log.iter().filter(|(seq, _, _)| seq.0 >= first).map(|(seq, _, e)| (seq.0 - first, e.kind())).collect();
-    // Nobody waits for M and N, so they are not looked at.
+    // M and N have no waiters, so they are not checked.
     let expected = ["lock:reclaimed", "lock:acquired", "semaphore:reclaimed", "semaphore:acquired", "semaphore:acquired"];
-    assert_eq!(told, (0..).zip(expected).collect::<Vec<_>>());
+    assert_eq!(events, (0..).zip(expected).collect::<Vec<_>>());
     let epochs: Vec<_> = world.machine.semaphores.get("S").unwrap().holders.values().map(|grant| grant.epoch.0 - first).collect();
     assert_eq!(epochs, [3, 4]);
 }
 
 #[test]
-fn what_was_cleared_away_stays_so_when_the_wait_itself_is_refused() {
+fn a_refused_wait_keeps_the_removal_of_dead_holders() {
     let mut world = World::site();
     assert_granted(world.ask_lock("K", ask("x").bound_to(&[1])));
     assert_waits(world.ask_lock("K", ask("y").waits(3)));
@@ -244,7 +244,7 @@ fn what_was_cleared_away_stays_so_when_the_wait_itself_is_refused() {
 }
 
 #[test]
-fn maintenance_ends_what_is_over_everywhere_and_nothing_else() {
+fn maintenance_ends_all_grants_that_are_over_and_no_others() {
     let mut world = World::site().define("S", 2);
     assert_granted(world.ask_lock("L", ask("a").ttl(60)));
     assert_granted(world.ask_lock("M", ask("a").ttl(30)));
@@ -259,7 +259,7 @@ fn maintenance_ends_what_is_over_everywhere_and_nothing_else() {
 }
 
 #[test]
-fn a_semaphore_exists_once_it_is_defined_and_a_lock_always() {
+fn a_semaphore_must_be_defined_and_a_lock_need_not() {
     let mut world = World::site();
     assert_eq!(world.ask_slots("S", ask("a")), Outcome::Undefined);
     let mut world = world.define("S", 1);
@@ -268,7 +268,7 @@ fn a_semaphore_exists_once_it_is_defined_and_a_lock_always() {
     assert_eq!(unknown, Outcome::Lock(lock::Outcome::AlreadyFree));
 }
 
-/// A program that asks for one thing after the other and gives all of it back at its end.
+/// A program that acquires one resource after the other and gives all of them back at its end.
 #[derive(Debug)]
 struct Program {
     name: &'static str,
@@ -280,7 +280,7 @@ struct Program {
 const RESOURCES: [&str; 5] = ["K", "L", "M", "S", "T"];
 
 impl Program {
-    /// Does its next move, and tells whether that changed anything. A program that is refused gives up.
+    /// Does its next step, and returns whether that changed anything. A program that is refused gives up.
     fn run(&mut self, world: &mut World<Coordination>) -> bool {
         let outcome = match (self.waits, self.wishes.last()) {
             _ if self.done => return false,
@@ -306,7 +306,7 @@ impl Program {
     }
 }
 
-/// A lock is wished for only once: a program would be a stranger to itself.
+/// A program wants a lock only once: it would be a stranger to itself.
 fn wishes() -> impl Strategy<Value = Vec<(usize, u32)>> {
     prop::collection::vec((0..5_usize, 1..4_u32), 1..6).prop_map(|mut wishes| {
         let mut seen = std::collections::BTreeSet::new();
@@ -317,7 +317,7 @@ fn wishes() -> impl Strategy<Value = Vec<(usize, u32)>> {
 
 proptest! {
     #[test]
-    fn programs_that_give_up_when_refused_all_come_to_their_end(
+    fn programs_that_give_up_when_refused_all_finish(
         wishes in prop::array::uniform5(wishes()),
         turns in prop::collection::vec(0..5_usize, 0..60),
     ) {
@@ -329,7 +329,7 @@ proptest! {
         }
         while programs.iter().any(|program| !program.done) {
             let moved = programs.iter_mut().filter_map(|program| program.run(&mut world).then_some(())).count();
-            prop_assert!(moved > 0, "nobody can go on: {:#?}", programs);
+            prop_assert!(moved > 0, "no program can continue: {:#?}", programs);
         }
         prop_assert_eq!(world.waiters(), 0);
     }

@@ -6,7 +6,7 @@ use crate::resource::grant::Waiter;
 use crate::test_world::{ask, holder, name};
 use crate::time::Stamp;
 
-/// Resources with their holders and lines, and the next ticket.
+/// Resources with their holders and waiters, and the next ticket.
 #[derive(Clone, Default)]
 struct Site {
     resources: Vec<Built>,
@@ -52,7 +52,7 @@ impl Site {
         self
     }
 
-    fn stand(&mut self, label: &str, ask: crate::resource::grant::Ask) -> Ticket {
+    fn wait(&mut self, label: &str, ask: crate::resource::grant::Ask) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let pid = i32::try_from(self.tickets).unwrap();
@@ -63,12 +63,12 @@ impl Site {
     }
 
     fn waits(&mut self, who: &str, label: &str) -> Ticket {
-        self.stand(label, ask(who))
+        self.wait(label, ask(who))
     }
 
     /// The cycle that a new wait closes.
     fn cycle_of(&mut self, label: &str, ask: crate::resource::grant::Ask) -> Option<Vec<String>> {
-        let ticket = self.stand(label, ask);
+        let ticket = self.wait(label, ask);
         self.cycle(ticket)
     }
 
@@ -95,14 +95,14 @@ impl Site {
 }
 
 #[test]
-fn two_who_wait_for_each_other_are_told_the_cycle() {
+fn two_waits_for_each_other_are_a_cycle() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     assert_eq!(site.cycle_of("M", ask("a")), None);
     assert_eq!(site.cycle_of("L", ask("b")), Some(vec!["b -> L".into(), "a -> M".into()]));
 }
 
 #[test]
-fn three_in_a_ring_are_deadlocked_and_three_in_a_row_are_not() {
+fn three_waits_in_a_cycle_are_deadlocked_and_in_a_row_are_not() {
     let mut site = Site::default().lock("L", "a").lock("M", "b").lock("N", "c");
     site.waits("a", "M");
     assert_eq!(site.cycle_of("N", ask("b")), None);
@@ -110,7 +110,7 @@ fn three_in_a_ring_are_deadlocked_and_three_in_a_row_are_not() {
 }
 
 #[test]
-fn one_who_stands_behind_a_cycle_is_told_the_cycle_without_itself() {
+fn a_wait_behind_a_cycle_gets_the_cycle_without_itself() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     site.waits("a", "M");
     site.waits("b", "L");
@@ -118,33 +118,33 @@ fn one_who_stands_behind_a_cycle_is_told_the_cycle_without_itself() {
 }
 
 #[test]
-fn a_child_that_waits_for_what_its_ancestor_holds_waits_for_ever() {
+fn a_child_that_waits_for_its_ancestor_is_deadlocked() {
     let mut site = Site::default().lock("L", "grandparent");
     assert_eq!(site.cycle_of("L", ask("child").under(&["parent", "grandparent"])), Some(vec!["grandparent -> L".into()]));
 }
 
 #[test]
-fn a_childs_wait_is_its_ancestors_wait() {
+fn the_wait_of_a_child_blocks_its_ancestors() {
     let mut site = Site::default().lock("L", "parent").lock("M", "b");
     assert_eq!(site.cycle_of("M", ask("child").under(&["parent"])), None);
     assert_eq!(site.cycle_of("L", ask("b")), Some(vec!["b -> L".into(), "parent -> M".into()]));
 }
 
 #[test]
-fn brothers_do_not_wait_for_each_other() {
+fn siblings_do_not_block_each_other() {
     let mut site = Site::default().lock("L", "brother");
     assert_eq!(site.cycle_of("L", ask("sister").under(&["parent"])), None);
 }
 
 #[test]
-fn the_same_name_is_a_stranger_to_a_lock_that_it_holds() {
+fn a_name_is_a_stranger_to_a_lock_that_it_holds() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     assert_eq!(site.cycle_of("L", ask("a")), None);
     assert_eq!(site.cycle_of("L", ask("b")), None);
 }
 
 #[test]
-fn the_same_name_is_a_stranger_to_its_namesake_before_it_in_line() {
+fn a_name_is_a_stranger_to_an_earlier_waiter_of_that_name() {
     let mut site = Site::default().lock("L", "x");
     site.waits("a", "L");
     assert_eq!(site.cycle_of("L", ask("a")), None);
@@ -152,7 +152,7 @@ fn the_same_name_is_a_stranger_to_its_namesake_before_it_in_line() {
 }
 
 #[test]
-fn a_stranger_still_waits_for_ever_behind_a_holder_that_does() {
+fn a_stranger_behind_a_deadlocked_holder_is_deadlocked() {
     let mut site = Site::default().lock("L", "a").lock("M", "b");
     site.waits("a", "M");
     site.waits("b", "L");
@@ -163,27 +163,27 @@ fn a_stranger_still_waits_for_ever_behind_a_holder_that_does() {
 fn two_increases_that_block_each_other_are_deadlocked() {
     let mut site = Site::default().semaphore("S", 4, &[("a", 2), ("b", 1)]);
     assert_eq!(site.cycle_of("S", ask("a").weight(4)), None, "b waits for nothing and will finish");
-    let second = site.stand("S", ask("b").weight(2));
-    // One slot is free, but the line is strict and a needs two.
+    let second = site.wait("S", ask("b").weight(2));
+    // One slot is free, but the order is strict and a needs two.
     assert_eq!(site.cycle(second), Some(vec!["b -> S".into(), "a -> S".into()]));
 }
 
 #[test]
-fn an_increase_counts_only_what_it_adds() {
+fn an_increase_needs_only_the_added_slots() {
     let mut site = Site::default().semaphore("S", 3, &[("a", 1), ("b", 1), ("c", 1)]);
-    site.stand("S", ask("a").weight(2));
+    site.wait("S", ask("a").weight(2));
     assert_eq!(site.cycle_of("S", ask("b").weight(2)), None, "c finishes, then a has what it wants, then b");
 }
 
 #[test]
-fn one_who_was_before_in_line_and_will_be_stuck_with_it_is_part_of_the_cycle() {
+fn an_earlier_waiter_that_will_be_stuck_is_part_of_the_cycle() {
     let mut site = Site::default().lock("L", "x").lock("M", "z");
     site.waits("y", "M");
     site.waits("y", "L");
     assert_eq!(site.cycle_of("L", ask("z")), Some(vec!["z -> L".into(), "y -> M".into()]));
 }
 
-/// Everybody who waits, with what it waits for, as the brute force below sees it.
+/// A waiter for the brute force below.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Wish {
     ticket: Ticket,
@@ -192,10 +192,10 @@ struct Wish {
     weight: u64,
 }
 
-/// One moment of the brute force: holders and line of each resource.
+/// One moment of the brute force: holders and waiters of each resource.
 type Moment = Vec<(BTreeMap<String, u64>, Vec<Wish>)>;
 
-/// The first moment. A stranger of the same name gets a name of its own: that is what being a stranger means.
+/// The first moment. A stranger of the same name gets a name of its own, which is the definition of a stranger.
 fn moment(site: &Site) -> Moment {
     let resource = |built: &Built| {
         let holders: BTreeMap<String, u64> = built.holders.iter().map(|(who, weight)| (who.to_string(), *weight)).collect();
@@ -215,7 +215,7 @@ fn moment(site: &Site) -> Moment {
     site.resources.iter().map(resource).collect()
 }
 
-/// Every moment that can come next: one party finishes, or one front is served.
+/// Every moment that can come next: one party finishes, or one first waiter is served.
 fn successors(site: &Site, moment: &Moment) -> Vec<Moment> {
     let mut next = Vec::new();
     let waiting = |who: &String| moment.iter().any(|(_, waiters)| waiters.iter().any(|wish| wish.family.contains(who)));
@@ -238,7 +238,7 @@ fn successors(site: &Site, moment: &Moment) -> Vec<Moment> {
     next
 }
 
-/// The waits that are left at the end, for every order of events there is.
+/// The remaining waits for every order of events.
 fn leftovers(site: &Site) -> BTreeSet<BTreeSet<Ticket>> {
     let (mut seen, mut todo, mut ends) = (BTreeSet::new(), vec![moment(site)], BTreeSet::new());
     while let Some(moment) = todo.pop() {
@@ -254,8 +254,8 @@ fn leftovers(site: &Site) -> BTreeSet<BTreeSet<Ticket>> {
     ends
 }
 
-/// Whether each party of a cycle is in the way of the one before: it, or one it waits on behalf of, holds what
-/// that one waits for, or stands before it in the line.
+/// Asserts that each party of a cycle blocks the one before: it, or a holder on whose behalf it waits, holds the
+/// resource of that wait, or is an earlier waiter for it.
 fn assert_cycle_is_true(site: &Site, links: &[Link]) {
     let find = |ticket: Ticket| {
         let built = site.resources.iter().find(|built| built.waiters.position(ticket).is_some()).unwrap();
@@ -267,17 +267,17 @@ fn assert_cycle_is_true(site: &Site, links: &[Link]) {
         let (_, next_waiter) = find(next.ticket);
         let family = std::iter::once(&next_waiter.claim.holder).chain(&next_waiter.claim.ancestors);
         let before = |who: &HolderId| built.waiters.iter().any(|w| w.ticket < link.ticket && w.claim.holder == *who);
-        // What it holds of a semaphore itself is not in the way of an increase.
+        // The slots that it holds itself do not block its own increase.
         let increase = |who: &HolderId| built.resource.kind == Kind::Semaphore && *who == waiter.claim.holder;
         let in_the_way = |who: &HolderId| before(who) || built.holders.contains_key(who) && !increase(who);
-        assert!(family.into_iter().any(in_the_way), "{next:?} is not in the way of {link:?}\n{links:#?}\n{site:#?}");
+        assert!(family.into_iter().any(in_the_way), "{next:?} does not block {link:?}\n{links:#?}\n{site:#?}");
     }
 }
 
 const PARTIES: [&str; 4] = ["a", "b", "c", "d"];
 
 prop_compose! {
-    /// Two locks and a semaphore, perhaps with more given out than it has now, and up to six who wait.
+    /// Two locks and a semaphore, perhaps with more slots given out than it has now, and up to six waiters.
     fn any_site()(
         locks in prop::array::uniform2(0..4_usize),
         capacity in 1..4_u64,
@@ -289,7 +289,7 @@ prop_compose! {
         for (resource, who, weight, parent) in waits {
             let weight = if resource == 2 { weight.min(u32::try_from(capacity).unwrap()) } else { 1 };
             let parents: Vec<_> = parent.map(|parent| PARTIES[parent]).into_iter().collect();
-            site.stand(&resource.to_string(), ask(PARTIES[who]).weight(weight).under(&parents));
+            site.wait(&resource.to_string(), ask(PARTIES[who]).weight(weight).under(&parents));
         }
         site
     }
@@ -298,7 +298,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
-    fn those_who_wait_for_ever_are_those_left_in_every_order_of_events(site in any_site()) {
+    fn deadlocked_waits_remain_in_every_order_of_events(site in any_site()) {
         let ends = leftovers(&site);
         prop_assert_eq!(ends.len(), 1, "the order of events must not matter");
         let stuck = ends.first().unwrap();

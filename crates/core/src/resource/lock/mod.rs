@@ -1,13 +1,14 @@
-//! A lock: one holder at a time, a fence against those who held it before, and a line of those who wait.
+//! A lock: one holder at a time, a fence against earlier holders, and a queue of waiters.
 //!
 //! ```text
-//!            acquire                         release, force, reclaim, lapse: the line is empty
+//!            acquire                         release, force, reclaim, lapse: no waiters
 //!   Free ----------------> Held(grant) ------------------------------------------------------> Free
 //!                            |    ^
-//!                            +----+  the same, and somebody waits: the first gets it as an offer
+//!                            +----+  the same with waiters: the first one gets it as an offer
 //! ```
 //!
-//! Invariants: nobody waits for a free lock, unless it is reserved for a claim; `fence` never falls, and a held lock's epoch is its fence.
+//! Invariants: a free lock has no waiters, unless it is reserved for a claim; `fence` never falls, and a held lock's
+//! epoch is its fence.
 
 use crate::event::{Defined, Event, Fact, Forced, Kind, Resource};
 use crate::ids::{Epoch, HolderId, Name, Ticket};
@@ -16,7 +17,7 @@ use crate::resource::work_claim::Reservation;
 use crate::step::{EffectBuffer, Now, Step};
 use crate::time::{Lease, Span};
 
-/// A lock with its line.
+/// A lock with its waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     pub name: Name,
@@ -26,11 +27,11 @@ pub struct Lock {
     pub fence: Epoch,
     pub state: State,
     pub waiters: Waiters,
-    /// For whom it is kept when it is free. It follows from the claims that wait, and is not stored.
+    /// The claim that it is kept for when it is free. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
 }
 
-/// Whether somebody holds the lock.
+/// Whether the lock is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Free,
@@ -46,22 +47,21 @@ pub struct Config {
     pub max_hold: Option<Span>,
 }
 
-/// What can be asked of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Set the defaults of later grants.
     Define(Config),
-    /// Get it, or stand in line for it.
+    /// Get it, or wait for it.
     Acquire(Box<Ask>),
-    /// Ask, as a waiter, how things stand; takes up what was offered.
+    /// Poll as a waiter; takes up an offer.
     Poll {
         ticket: Ticket,
     },
-    /// Give up waiting; also gives back what was granted to the ticket.
+    /// Stop waiting; also gives back what was granted to the ticket.
     Leave {
         ticket: Ticket,
     },
-    /// Show a sign of life.
+    /// Renew the lease.
     Heartbeat {
         holder: HolderId,
         epoch: Epoch,
@@ -78,14 +78,13 @@ pub enum Input {
     Reap,
 }
 
-/// What a lock can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Defined,
     Acquired(Grant),
-    /// It was yours already and stays so for another time to live.
+    /// The caller holds it already, and keeps it for another time to live.
     Extended(Grant),
-    /// It is yours; the grant of `from` was over.
+    /// The caller has it; the grant of `from` was over.
     Reclaimed {
         grant: Grant,
         /// The former holder.
@@ -93,45 +92,45 @@ pub enum Outcome {
         /// Why its grant was over.
         reason: Reason,
     },
-    /// Somebody else holds it.
+    /// Another holder has it.
     Busy(Blocked),
     Waiting(Waiting),
-    /// The line has no place left.
+    /// The lock has as many waiters as it can have.
     TooManyWaiters,
-    /// A lock has one slot; none, or several, were asked for.
+    /// The request is not for one slot, which is all that a lock has.
     NotOneSlot,
     /// This request was granted before, and that grant has ended since.
     Spent {
         /// The grant it got.
         epoch: Epoch,
     },
-    /// The ticket is not in line any more: ask again.
+    /// The ticket is not among the waiters any more: the caller acquires again.
     Gone,
     Left,
     Released,
-    /// It is held by another, or under another epoch.
+    /// Another holder has it, or the same one under another epoch.
     NotOwner {
         holder: HolderId,
     },
     /// It is free: this very epoch gave it back before.
     AlreadyFree,
-    /// The epoch is from before the fence: others have had the lock since.
+    /// The epoch is from before the fence: the lock was granted or taken away since.
     Fenced {
         fence: Epoch,
     },
-    /// It was held longer than it may be.
+    /// It has reached its longest hold.
     Lost,
     /// The grant was over and is taken away.
     Reaped {
         holder: HolderId,
         reason: Reason,
     },
-    /// Nothing was over.
+    /// No grant was over.
     Kept,
 }
 
 impl Lock {
-    /// A free lock that nobody has ever held.
+    /// A free lock that was never held.
     pub fn new(name: Name) -> Lock {
         Lock {
             name,
@@ -192,7 +191,6 @@ impl Lock {
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         match &self.state {
             State::Free => None,
@@ -206,7 +204,7 @@ impl Lock {
         match &self.state {
             State::Free => {
                 let passes = self.waiters.iter().any(|waiter| self.may_have(&waiter.claim));
-                assert!(!passes, "somebody waits for the free lock {}", self.name);
+                assert!(!passes, "the free lock {} has a waiter", self.name);
             }
             State::Held(grant) => {
                 assert_eq!(grant.epoch, self.fence, "the epoch of {} is not its fence", self.name);
@@ -261,8 +259,8 @@ impl Lock {
         }
     }
 
-    /// A sign of life of the holder. A lease that ran out is revived, as nobody has taken the lock since; one
-    /// that was held too long is not.
+    /// A sign of life of the holder. A lease that ran out is revived, as the lock was not taken since; a lock that has
+    /// reached its longest hold is lost.
     fn extend(&mut self, holder: &HolderId, epoch: Epoch, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match self.owned(holder, epoch) {
             Err(refusal) => refusal,
@@ -278,7 +276,7 @@ impl Lock {
         }
     }
 
-    /// How things stand for a ticket; takes up what was offered to it.
+    /// The position of a ticket; takes up an offer to it.
     fn poll(&mut self, ticket: Ticket, now: &Now) -> Outcome {
         if let State::Held(grant) = &mut self.state
             && grant.ticket == Some(ticket)
@@ -290,8 +288,8 @@ impl Lock {
         Outcome::Waiting(Waiting { ticket, place: index + 1, blocked: self.blocked(Some(index)) })
     }
 
-    /// The grant, if this holder has it under this epoch; else the refusal. The fence is asked first, so that
-    /// one who was overtaken hears so whoever holds the lock now, and also when nobody does.
+    /// The grant, if this holder has it under this epoch; else the refusal. The fence is checked first, so that a
+    /// former holder is fenced whether the lock is held or free now.
     fn owned(&mut self, holder: &HolderId, epoch: Epoch) -> Result<&mut Grant, Outcome> {
         let fence = self.fence;
         match &mut self.state {
@@ -299,12 +297,12 @@ impl Lock {
             State::Held(grant) if grant.claim.holder != *holder => Err(Outcome::NotOwner { holder: grant.claim.holder.clone() }),
             State::Held(grant) if grant.epoch == epoch => Ok(grant),
             State::Free if epoch == fence && fence != Epoch(0) => Err(Outcome::AlreadyFree),
-            // An epoch that was never given out for this lock.
+            // This epoch was never given out for this lock.
             State::Held(_) | State::Free => Err(Outcome::Fenced { fence }),
         }
     }
 
-    /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first in line.
+    /// Drops dead waiters, ends a grant that is over, and gives a free lock to the first waiter.
     fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Option<(HolderId, Reason)> {
         self.waiters.drop_over(now);
         let reason = match &self.state {
@@ -337,12 +335,12 @@ impl Lock {
         }
     }
 
-    /// Whether it is not kept for somebody else.
+    /// Whether no reservation keeps it from this request.
     fn may_have(&self, claim: &GrantRequest) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| reservation.lets(claim))
     }
 
-    /// Gives a free lock to the first in line that may have it.
+    /// Gives a free lock to the first waiter that may have it.
     fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
         let next = self.waiters.iter().find(|waiter| self.may_have(&waiter.claim)).map(|waiter| waiter.ticket);
         if let State::Free = self.state

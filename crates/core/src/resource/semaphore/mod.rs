@@ -1,13 +1,13 @@
-//! A semaphore: a number of slots, taken in any weight, and a strict line of those who wait.
+//! A semaphore: a number of slots, taken in any weight, and a strict queue of waiters.
 //!
 //! ```text
-//!   acquire: fits and nobody waits -> holder          else -> line
-//!   acquire again: not more -> already held           more -> increased, or keeps the old weight and stands in line
-//!   release, reclaim, lapse, a larger capacity -> the line is served from its front until one does not fit
+//!   acquire: fits and no waiters -> holder            else -> waiters
+//!   acquire again: not more -> already held           more -> increased, or keeps the old weight and waits
+//!   release, reclaim, lapse, a larger capacity -> the waiters are served in order until one does not fit
 //! ```
 //!
-//! Invariants: what holders have fits the capacity, unless the capacity was made smaller since; the first in line
-//! does not fit; nobody waits for more than the capacity.
+//! Invariants: the weights of the holders fit the capacity, unless the capacity was made smaller since; the first
+//! waiter does not fit; no waiter wants more than the capacity.
 
 use std::collections::BTreeMap;
 
@@ -24,21 +24,20 @@ use crate::time::{Lease, Span};
 /// The largest capacity.
 pub const CAPACITY_LIMIT: u32 = 1_000_000;
 
-/// The most holders of one semaphore.
+/// How many holders a semaphore can have at most.
 pub const HOLDER_LIMIT: usize = 10_000;
 
-/// A semaphore with its line.
+/// A semaphore with its waiters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Semaphore {
     pub name: Name,
-    /// What was defined.
     pub config: Config,
-    /// Who holds how much.
+    /// The grants.
     pub holders: BTreeMap<HolderId, Grant>,
-    /// How many slots are held by others whom this decision does not have to know: neither time nor a death ends their grants.
+    /// The slots of other holders that this decision need not know: neither time nor a death ends their grants.
     pub elsewhere: u32,
     pub waiters: Waiters,
-    /// For whom slots are kept that are free. It follows from the claims that wait, and is not stored.
+    /// The claim that free slots are kept for. It follows from the claims that wait, and is not stored.
     pub reservation: Option<Box<Reservation>>,
 }
 
@@ -51,27 +50,26 @@ pub struct Config {
     pub ttl: Option<Span>,
 }
 
-/// What can be asked of a semaphore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Set the capacity and the default time to live. Holders over the new capacity keep what they have.
     Define(Config),
-    /// Get slots, or more slots, or stand in line for them.
+    /// Get slots, or more slots, or wait for them.
     Acquire(Box<Ask>),
-    /// Ask, as a waiter, how things stand; takes up what was offered.
+    /// Poll as a waiter; takes up an offer.
     Poll { ticket: Ticket },
-    /// Give up waiting; also gives back what was granted to the ticket.
+    /// Stop waiting; also gives back what was granted to the ticket.
     Leave { ticket: Ticket },
-    /// Show a sign of life.
+    /// Renew the lease.
     Heartbeat {
         holder: HolderId,
-        /// Of which grant, if the caller knows.
+        /// The grant, if the caller knows.
         epoch: Option<Epoch>,
     },
     /// Give all slots back.
     Release {
         holder: HolderId,
-        /// Which grant, if the caller knows.
+        /// The grant, if the caller knows.
         epoch: Option<Epoch>,
     },
     /// Take the slots of one holder away.
@@ -80,16 +78,15 @@ pub enum Input {
     Reap,
 }
 
-/// What a semaphore can answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Defined,
     Acquired(Grant),
-    /// You have as much already; the lease starts again.
+    /// The holder has as much already; the lease starts again.
     AlreadyHeld(Grant),
-    /// You have more than before, under the same epoch.
+    /// The holder has more than before, under the same epoch.
     Increased(Grant),
-    /// A sign of life was recorded.
+    /// The lease starts again.
     Extended(Grant),
     /// Not enough slots are free, or others wait.
     Full {
@@ -97,15 +94,14 @@ pub enum Outcome {
         blocked: Blocked,
     },
     Waiting(Waiting),
-    /// The line, or the list of holders, has no place left.
+    /// The semaphore has as many waiters, or holders, as it can have.
     TooManyWaiters,
-    /// No slot was asked for.
+    /// The request has a weight of zero.
     NoWeight,
-    /// A grant of its own was asked for, and this holder has one, or waits for one.
+    /// The request wants a new grant, and this holder has one, or waits for one.
     HeldAlready,
-    /// More was asked for than there will ever be.
+    /// The weight is larger than the capacity.
     TooHeavy {
-        /// How many slots there are.
         capacity: u32,
     },
     /// This request was granted before, and that grant has ended since.
@@ -113,10 +109,9 @@ pub enum Outcome {
         /// The grant it got.
         epoch: Epoch,
     },
-    /// The ticket is not in line any more: ask again.
+    /// The ticket is not among the waiters any more: the caller acquires again.
     Gone,
     Left,
-    /// The slots are given back.
     Released,
     /// This holder has no slots.
     NotHolder,
@@ -125,12 +120,12 @@ pub enum Outcome {
         /// The epoch of the grant that the holder has now, if it has one.
         current: Option<Epoch>,
     },
-    /// These grants were over and are taken away.
+    /// These grants were over and were taken away.
     Reaped(Vec<(HolderId, Reason)>),
 }
 
 impl Semaphore {
-    /// A semaphore that nobody holds.
+    /// A semaphore without holders.
     pub fn new(name: Name, config: Config) -> Semaphore {
         Semaphore { name, config, holders: BTreeMap::new(), elsewhere: 0, waiters: Waiters::default(), reservation: None }
     }
@@ -142,13 +137,13 @@ impl Semaphore {
         u32::try_from(u64::from(self.config.capacity).saturating_sub(used)).expect("at most the capacity, which is a u32")
     }
 
-    /// How many slots are taken by grants that are not over, whether anybody has cleared those away or not.
+    /// How many slots are taken by grants that are not over, whether the others were ended already or not.
     pub fn used(&self, now: &Now) -> u64 {
         let known: u64 = self.holders.values().map(|grant| u64::from(weight_left(grant, now))).sum();
         known + u64::from(self.elsewhere)
     }
 
-    /// How many slots somebody who asks now would find free.
+    /// How many slots a request would find free now.
     pub fn free(&self, now: &Now) -> u32 {
         let free = u64::from(self.config.capacity).saturating_sub(self.used(now));
         u32::try_from(free).expect("at most the capacity, which is a u32")
@@ -198,7 +193,6 @@ impl Semaphore {
         Step { state: self, outcome, effects: buffer.effects }
     }
 
-    /// The next moment at which time alone could change something.
     pub fn next_deadline(&self) -> Option<Lease> {
         self.holders.values().filter_map(Grant::deadline).min()
     }
@@ -212,7 +206,7 @@ impl Semaphore {
     pub fn check(&self) {
         self.waiters.check();
         if let Some(first) = self.waiters.first() {
-            assert!(self.needs(first) > self.available_to(&first.claim), "the first in line for {} fits", self.name);
+            assert!(self.needs(first) > self.available_to(&first.claim), "the first waiter for {} fits", self.name);
         }
         for waiter in self.waiters.iter() {
             assert!(waiter.claim.weight <= self.config.capacity, "a waiter for {} will never fit", self.name);
@@ -227,7 +221,7 @@ impl Semaphore {
         self.config = config;
         let Config { capacity, ttl } = config;
         self.emit(Fact::Defined(Defined { capacity: Some(capacity), ttl, max_hold: None }), buffer);
-        // Those who ask for more than there is now are woken; asking again tells them so.
+        // Waiters that want more than the new capacity are woken; their next call gets the refusal.
         for waiter in self.waiters.drop_where(|waiter| waiter.claim.weight > capacity) {
             buffer.wake(waiter.standing.address.as_ref());
         }
@@ -242,7 +236,7 @@ impl Semaphore {
         if epoch.is_some() {
             match self.owned(&claim.holder, epoch) {
                 Err(refusal) => return refusal,
-                // A lease that ran out is revived, or the settling below would take it from the one who asks.
+                // A lease that ran out is revived, or the settling below would take it from the caller.
                 Ok(grant) => grant.beat(now),
             }
         }
@@ -265,8 +259,8 @@ impl Semaphore {
         }
         let available = self.available_to(&claim);
         let fits_now = |extra: u32| extra <= available;
-        // Who holds what a claim waits for must not wait behind those who wait for that claim.
-        let nobody_waits = self.waiters.is_empty() || self.reservation.as_ref().is_some_and(|kept| kept.lets(&claim));
+        // A holder of a resource that a claim waits for must not wait behind the waiters for that claim.
+        let is_first = self.waiters.is_empty() || self.reservation.as_ref().is_some_and(|kept| kept.lets(&claim));
         let crowded = self.holders.len() >= HOLDER_LIMIT;
         let capacity = self.config.capacity;
         match self.holders.get_mut(&claim.holder) {
@@ -275,7 +269,7 @@ impl Semaphore {
                 return Outcome::AlreadyHeld(grant.clone());
             }
             _ if claim.weight > capacity => return Outcome::TooHeavy { capacity },
-            Some(grant) if nobody_waits && fits_now(claim.weight - grant.claim.weight) => {
+            Some(grant) if is_first && fits_now(claim.weight - grant.claim.weight) => {
                 grant.claim.weight = claim.weight;
                 grant.renew(now);
                 let grant = grant.clone();
@@ -284,7 +278,7 @@ impl Semaphore {
             }
             Some(_) => {}
             None if crowded => return Outcome::TooManyWaiters,
-            None if nobody_waits && fits_now(claim.weight) => {
+            None if is_first && fits_now(claim.weight) => {
                 let epoch = self.emit(Fact::Acquired(claim.clone()), buffer);
                 let grant = Grant::new(claim, epoch, now);
                 self.holders.insert(grant.claim.holder.clone(), grant.clone());
@@ -302,7 +296,7 @@ impl Semaphore {
         }
     }
 
-    /// How things stand for a ticket; takes up what was offered to it.
+    /// The position of a ticket; takes up an offer to it.
     fn poll(&mut self, ticket: Ticket, now: &Now) -> Outcome {
         if let Some(grant) = self.holders.values_mut().find(|grant| grant.ticket == Some(ticket)) {
             grant.renew(now);
@@ -333,7 +327,7 @@ impl Semaphore {
         }
     }
 
-    /// Drops dead waiters, ends the grants that are over, and serves the line.
+    /// Drops dead waiters, ends the grants that are over, and serves the waiters.
     fn settle(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Vec<(HolderId, Reason)> {
         self.waiters.drop_over(now);
         let mut ended = Vec::new();
@@ -361,7 +355,7 @@ impl Semaphore {
         self.holders.remove(holder);
     }
 
-    /// Takes an increase back that was offered and not taken up: the holder keeps what it had.
+    /// Takes back an increase that was offered and not taken up: the holder keeps its earlier slots.
     fn decrease(&mut self, holder: &HolderId, weight: u32, buffer: &mut EffectBuffer) {
         let grant = self.holders.get_mut(holder).expect("an increase was offered to a holder");
         grant.claim.weight = weight;
@@ -376,7 +370,7 @@ impl Semaphore {
         self.emit(grant.released(forced), buffer);
     }
 
-    /// Serves the line from its front until one does not fit.
+    /// Serves the waiters in order until one does not fit.
     fn serve(&mut self, now: &Now, buffer: &mut EffectBuffer) {
         while let Some(waiter) = self.next_served().and_then(|ticket| self.waiters.remove(ticket)) {
             buffer.wake(waiter.standing.address.as_ref());
@@ -402,7 +396,7 @@ impl Semaphore {
         }
     }
 
-    /// The waiter to serve: the first in line, or one who passes the reservation that the first waits for.
+    /// The waiter to serve: the first one, or one that passes the reservation that the first waits for.
     fn next_served(&self) -> Option<Ticket> {
         let fits = |waiter: &&Waiter| self.needs(waiter) <= self.available_to(&waiter.claim);
         let passes = |waiter: &&Waiter| self.reservation.as_ref().is_some_and(|kept| kept.lets(&waiter.claim));
@@ -410,7 +404,7 @@ impl Semaphore {
         first.or_else(|| self.waiters.iter().filter(passes).find(fits)).map(|waiter| waiter.ticket)
     }
 
-    /// How many slots are free for one who asks.
+    /// How many slots are free for a request.
     fn available_to(&self, claim: &GrantRequest) -> u32 {
         let kept = self.reservation.as_ref().filter(|kept| !kept.lets(claim)).map_or(0, |kept| kept.weight);
         self.available().saturating_sub(kept)
@@ -421,7 +415,7 @@ impl Semaphore {
         self.holders.contains_key(holder) || self.waiters.iter().any(|waiter| waiter.claim.holder == *holder)
     }
 
-    /// How many more slots a waiter needs: an increase counts only what is added.
+    /// How many more slots a waiter needs: an increase needs only the added ones.
     fn needs(&self, waiter: &Waiter) -> u32 {
         let has = self.holders.get(&waiter.claim.holder).map_or(0, |grant| grant.claim.weight);
         waiter.claim.weight.saturating_sub(has)

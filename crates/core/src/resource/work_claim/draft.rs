@@ -1,4 +1,4 @@
-//! Taking all parts of a claim, or none of them.
+//! Takes all parts of a claim, or none of them.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::resource::{lock, semaphore};
 use crate::step::{Effect, Now};
 
 impl Coordination {
-    /// A part that can never be granted.
+    /// The refusal, if a part can never be granted.
     pub(super) fn never(&self, parts: &[Part]) -> Option<Outcome> {
         parts.iter().filter(|part| part.resource.kind == Kind::Semaphore).find_map(|part| {
             let name = &part.resource.name;
@@ -21,7 +21,7 @@ impl Coordination {
         })
     }
 
-    /// Everything with all parts taken; else what stands in the way.
+    /// The state with all parts taken; else the obstacles.
     pub(super) fn draft(&self, take: &Take, now: &Now) -> Result<(Coordination, WorkClaim, Vec<Effect>), Vec<Obstacle>> {
         let mut draft = self.clone();
         let ticket = take.ticket.filter(|ticket| self.claims.contains_key(ticket)).unwrap_or(now.ticket);
@@ -32,7 +32,7 @@ impl Coordination {
                 parts.push(Part { epoch: Some(epoch), ..part.clone() });
                 continue;
             }
-            // What it has taken in this very draft lets it pass no reservation.
+            // The parts that it has taken in this very draft let it pass no reservation.
             let alone = self.clone().handle(acquire(take, part), now).outcome;
             if let Err(blocked) = granted(&alone) {
                 obstacles.push(Obstacle { resource: part.resource.clone(), blocked });
@@ -66,7 +66,7 @@ impl Coordination {
     }
 }
 
-/// What is asked of a part. A section is kept until it is given back, whatever time it is.
+/// The request for a part. A section is held until it is given back, without a time limit.
 fn acquire(take: &Take, part: &Part) -> Command {
     let holder = slot_holder(&take.holder, take.task.as_ref(), part);
     let is_alias = holder != take.holder;
@@ -85,7 +85,7 @@ fn granted(outcome: &coordination::Outcome) -> Result<Epoch, Blocked> {
     match outcome {
         coordination::Outcome::Lock(lock::Outcome::Busy(blocked))
         | coordination::Outcome::Semaphore(semaphore::Outcome::Full { blocked, .. }) => Err(blocked.clone()),
-        // A crowd, or a namesake that has slots for the same task: it is tried again when something is given back.
+        // Too many holders, or a namesake that has slots for the same task: the next release leads to another try.
         _ => Err(Blocked { holders: Vec::new(), waiters: 0, watch: Vec::new(), deadline: None, reserved: None }),
     }
 }

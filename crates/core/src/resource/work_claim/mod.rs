@@ -1,9 +1,9 @@
-//! A claim: everything that somebody takes to work on a task, all of it or nothing.
+//! A claim: everything that a person or a runner takes to work on a task, all of it or nothing.
 //!
 //! ```text
 //!              take: every part is free                       end, or a part was lost
 //!   (none) ------------------------------------> Held -----------------------------------> (none)
-//!      |  take: something is in the way           ^
+//!      |  take: a part is not free                ^
 //!      v                                          |  take: every part is free by now
 //!   Waiting --------------------------------------'
 //!      |  leave; a deadlock; its process is dead
@@ -11,14 +11,15 @@
 //!   (none)
 //! ```
 //!
-//! When the last part is freed it is its turn: it is woken, and has as long as an offer lasts to try again. One that does not, because its
-//! process is stopped, yields: it keeps its ticket, but nothing is reserved for it until it tries. Then it is the turn of all for whom everything
-//! is free, as they may be stopped too.
+//! When the last part is freed the claim gets its turn: it is woken, and has as long as an offer lasts to try again. A
+//! claim that does not try, because its process is stopped, yields: it keeps its ticket, but nothing is reserved for it
+//! until it tries. Then all claims for which everything is free get a turn, as their processes may be stopped, too.
 //!
-//! A claim that waits holds nothing and stands in no line: it tries again when a part is freed. Others may overtake it for a
-//! while; then the parts that are free are reserved for it, and only those pass who hold something that it waits for.
+//! A waiting claim holds nothing and is no waiter of any single resource: it tries again when a part is freed. Others
+//! may overtake it for a while; then the free parts are reserved for it, and only holders of something that it waits
+//! for pass.
 //!
-//! Invariants: a claim that is held has the epoch of every part, one that waits has none.
+//! Invariants: a held claim has the epoch of every part, a waiting one has none.
 
 mod draft;
 mod reservation;
@@ -38,19 +39,19 @@ use crate::resource::lock;
 use crate::step::{Effect, Now, Step};
 use crate::time::{Lease, Span, Stamp};
 
-/// A claim that is held, or waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkClaim {
     /// Its number: a lower one came earlier.
     pub ticket: Ticket,
-    /// Who works on the task, or wants to.
+    /// The person or runner that works on the task, or wants to.
     pub holder: HolderId,
-    /// The task. A run that waits for the end of tasks wants none of them.
+    /// The task. A run that waits for the end of tasks has none.
     pub task: Option<TaskId>,
-    /// All that it needs.
+    /// The resources that it needs.
     pub parts: Vec<Part>,
     pub state: State,
-    /// Who held its parts when the rows were read, while it waits: not all locks and semaphores are read for each decision.
+    /// While it waits: the holders of its parts when the rows were read, as not all locks and semaphores are read for
+    /// each decision.
     pub in_the_way: BTreeSet<HolderId>,
 }
 
@@ -59,7 +60,7 @@ pub struct WorkClaim {
 pub struct Part {
     /// The lock or the semaphore.
     pub resource: Resource,
-    /// How many slots; one of a lock.
+    /// The slots; one for a lock.
     pub weight: u32,
     /// The grant, while the claim is held.
     pub epoch: Option<Epoch>,
@@ -74,29 +75,28 @@ pub enum State {
     Held,
 }
 
-/// How a claim waits.
+/// The terms of a waiting claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Terms {
-    /// The holders on whose behalf it asks: they wait for as long as it waits.
+    /// The holders on whose behalf it waits: they wait for as long as it waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<HolderId>,
     pub standing: WaitingProcess,
     pub since: Stamp,
-    /// When it last tried. Only kept up for one whose place has a lease.
+    /// When it last tried. Only maintained if its place has a lease.
     pub seen: Lease,
     /// How long others may overtake it; without it nothing is ever reserved for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overtake: Option<Span>,
-    /// When it was woken because all that it waits for was free, if it has not tried since.
+    /// When it was woken because all its parts were free, if it has not tried since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Lease>,
-    /// Whether that was so long ago that others were told that nothing is reserved for it any more.
+    /// Whether its turn is over and its reservations were passed on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_yielded: bool,
 }
 
-/// What can be asked of claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Take all parts, or wait for them.
@@ -106,12 +106,12 @@ pub enum Input {
     Leave {
         ticket: Ticket,
     },
-    /// Its turn is over: its process was woken and has not tried again. It waits on, but nothing is reserved for it before it does.
+    /// Its turn is over: its process was woken and has not tried again. It keeps waiting, but nothing is reserved for
+    /// it before it tries.
     Yield {
-        /// The claim.
         ticket: Ticket,
     },
-    /// Show a sign of life for all parts.
+    /// Renew all parts.
     Renew {
         ticket: Ticket,
     },
@@ -121,40 +121,38 @@ pub enum Input {
     },
 }
 
-/// What somebody wants to take.
+/// A request to take a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Take {
     pub holder: HolderId,
-    /// The holders on whose behalf.
+    /// The holders on whose behalf it is taken.
     pub ancestors: Vec<HolderId>,
-    /// To work on this task.
     pub task: Option<TaskId>,
-    /// All that is needed, without epochs.
+    /// The parts, without epochs.
     pub parts: Vec<Part>,
     /// How long the grants live without a sign of life.
     pub ttl: Span,
-    /// The number of the claim, if it waits already.
+    /// The ticket of the claim, if it waits already.
     pub ticket: Option<Ticket>,
-    /// Who waits, and how long others may overtake it; without it the answer is a refusal.
+    /// The waiting process, and how long others may overtake it; without it the answer is a refusal.
     pub wait: Option<(WaitingProcess, Option<Span>)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Held(Box<WorkClaim>),
-    /// It was held already, and stays so for another time to live.
+    /// It was held already, and stays held for another time to live.
     Renewed(Option<Lease>),
-    /// Something is in the way, and the caller does not wait.
+    /// A part is not free, and the caller does not wait.
     Busy(Vec<Obstacle>),
-    /// Something is in the way, and the claim waits.
+    /// A part is not free, and the claim waits.
     Waiting(Waiting, Vec<Obstacle>),
-    /// Waiting would never end; the claim is not there any more.
+    /// The wait would never end; the claim is removed.
     Deadlock(Vec<Link>),
     /// A part can never be granted: the semaphore was never defined, or has fewer slots.
     Never {
-        /// Which semaphore.
         name: Name,
-        /// How many slots it has, if it is defined.
+        /// The capacity, if the semaphore is defined.
         capacity: Option<u32>,
     },
     /// A part was lost.
@@ -175,7 +173,7 @@ pub struct Obstacle {
 }
 
 impl WorkClaim {
-    /// How it waits, if it does.
+    /// The terms, if it waits.
     pub fn waits(&self) -> Option<&Terms> {
         match &self.state {
             State::Waiting(terms) => Some(terms),
@@ -183,7 +181,7 @@ impl WorkClaim {
         }
     }
 
-    /// Whether it waits, and its process is dead or was not seen for too long.
+    /// Whether it waits, and its process is dead or silent for too long.
     pub fn is_over(&self, now: &Now) -> bool {
         self.waits().is_some_and(|terms| {
             let standing = &terms.standing;
@@ -191,13 +189,14 @@ impl WorkClaim {
         })
     }
 
-    /// Since when its process owes a try, if it has owed it for too long: it may be stopped. Nothing is reserved for it.
+    /// The begin of its turn, if the turn is over without a try: its process may be stopped. Nothing is reserved for
+    /// it.
     pub fn unanswered(&self, now: &Now) -> Option<Lease> {
         let terms = self.waits()?;
         terms.turn.filter(|_| terms.has_yielded || terms.is_late(now))
     }
 
-    /// When its turn is over, if it has one.
+    /// When its turn ends, if it has one.
     pub fn turn_ends(&self) -> Option<Lease> {
         let terms = self.waits().filter(|terms| !terms.has_yielded)?;
         terms.turn.map(|turn| turn + OFFER)
@@ -207,7 +206,8 @@ impl WorkClaim {
         self.parts.iter().any(|part| part.resource == *resource)
     }
 
-    /// The name under which it holds a part: a semaphore knows its holders by name, and one may work on several tasks.
+    /// The name under which it holds a part: a semaphore knows its holders by name, and one holder may work on several
+    /// tasks.
     fn holder_of(&self, part: &Part) -> HolderId {
         slot_holder(&self.holder, self.task.as_ref(), part)
     }
@@ -224,7 +224,7 @@ fn slot_holder(holder: &HolderId, task: Option<&TaskId>, part: &Part) -> HolderI
 }
 
 impl Terms {
-    /// Whether it has not tried for as long as an offer lasts though it was its turn, and others were not told so yet.
+    /// Whether its turn is over without a try, and it has not yielded yet.
     fn is_late(&self, now: &Now) -> bool {
         !self.has_yielded && self.turn.is_some_and(|turn| now.is_past(turn + OFFER))
     }
@@ -277,7 +277,7 @@ impl Coordination {
         if let Some(name) = self.never(&take.parts) {
             return name;
         }
-        // It tries, so that it is not absent: what others do not hold is reserved for it again.
+        // The try shows that its process is not stopped: free parts are reserved for it again.
         if let Some(State::Waiting(terms)) =
             take.ticket.and_then(|ticket| self.claims.get_mut(&ticket)).map(|claim| &mut claim.state)
         {
@@ -293,7 +293,7 @@ impl Coordination {
         }
     }
 
-    /// Puts the claim among those who wait, unless the caller does not wait or it would be for ever.
+    /// Adds the claim to the waiting ones, unless the caller does not wait or the wait would never end.
     fn wait(&mut self, take: &Take, obstacles: Vec<Obstacle>, now: &Now) -> Outcome {
         let Some((standing, overtake)) = take.wait.clone() else { return Outcome::Busy(obstacles) };
         let row = take.ticket.and_then(|ticket| self.claims.get(&ticket));
@@ -303,7 +303,7 @@ impl Coordination {
             (Some(ticket), Some(terms)) => (ticket, terms.since),
             _ => (now.ticket, now.stamp()),
         };
-        // A third of the lease is near enough, and saves a write for most tries.
+        // A precision of a third of the lease is enough, and saves the write of most tries.
         let seen = before.map_or(now.lease, |terms| match standing.lease {
             Some(lease) if (now.lease - terms.seen).as_ms().saturating_mul(3) >= lease.as_ms() => now.lease,
             _ => terms.seen,
@@ -319,7 +319,7 @@ impl Coordination {
             in_the_way,
         };
         self.claims.insert(ticket, claim);
-        // What is over stays in the rows until somebody takes it.
+        // Grants that are over stay in the rows until the next request.
         if let Some(cycle) = self.clone().maintain(now).state.deadlock(ticket, now) {
             self.claims.remove(&ticket);
             return Outcome::Deadlock(cycle);
@@ -336,7 +336,7 @@ impl Coordination {
         Outcome::Waiting(Waiting { ticket, place, blocked }, obstacles)
     }
 
-    /// Removes a claim that waits. What was reserved for it goes to those who stand in line.
+    /// Removes a waiting claim. The resources that were reserved for it go to their waiters.
     fn leave(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
         if self.claims.get(&ticket).is_none_or(|claim| claim.waits().is_none()) {
             return Outcome::Gone;
@@ -346,7 +346,7 @@ impl Coordination {
         Outcome::Left
     }
 
-    /// Lets a claim that has not tried in its turn come last, until it tries again.
+    /// Makes a claim that has not tried in its turn the last one, until it tries again.
     fn yield_turn(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
         let Some(claim) = self.claims.get_mut(&ticket) else { return Outcome::Gone };
         let State::Waiting(terms) = &mut claim.state else { return Outcome::Gone };
@@ -360,11 +360,11 @@ impl Coordination {
         Outcome::Yielded
     }
 
-    /// What was reserved for a claim goes to those who stand in line.
+    /// Gives the resources that were reserved for a claim to their waiters.
     fn serve_waiters(&mut self, claim: &WorkClaim, now: &Now, effects: &mut Vec<Effect>) {
         for part in &claim.parts {
             let name = &part.resource.name;
-            // Who works on a task, or in a section, is seen to by those who ask about it.
+            // The locks of tasks and sections are handled by the calls that ask for them.
             let is_served = match part.resource.kind {
                 Kind::Lock => !name.is_work() && self.locks.contains_key(name),
                 Kind::Semaphore => self.semaphores.contains_key(name),
@@ -390,7 +390,7 @@ impl Coordination {
         Outcome::Renewed(deadline)
     }
 
-    /// Gives everything back that is still held, but for a section in which the holder works on another task.
+    /// Gives back all parts that are still held, except a section in which the holder works on another task.
     fn end(&mut self, ticket: Ticket, now: &Now, effects: &mut Vec<Effect>) -> Outcome {
         if self.claims.get(&ticket).is_none_or(|claim| claim.state != State::Held) {
             return Outcome::Gone;
@@ -399,18 +399,18 @@ impl Coordination {
         for part in &claim.parts {
             let Some(epoch) = part.epoch else { continue };
             let is_shared = |other: &WorkClaim| {
-                other.parts.iter().any(|theirs| (&theirs.resource, theirs.epoch) == (&part.resource, part.epoch))
+                other.parts.iter().any(|other| (&other.resource, other.epoch) == (&part.resource, part.epoch))
             };
             if self.claims.values().any(is_shared) {
                 continue;
             }
-            // What was lost or taken away is refused, and that is as good.
+            // The release of a part that was lost or taken away is refused, which does no harm.
             self.act(Command::release(part.resource.clone(), claim.holder_of(part), epoch), now, effects);
         }
         Outcome::Left
     }
 
-    /// The first part of a claim that it does not hold any more.
+    /// The first part that a claim does not hold any more.
     pub fn lost_part(&self, claim: &WorkClaim) -> Option<Resource> {
         let is_held = |part: &&Part| {
             let grant = self.grant_of(&part.resource, &claim.holder_of(part));

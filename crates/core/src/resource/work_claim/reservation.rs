@@ -1,4 +1,4 @@
-//! For whom what is free of a resource is kept: the claim that was overtaken for long enough.
+//! Reservations: free resources are kept for a claim that was overtaken for long enough.
 
 use std::collections::BTreeSet;
 
@@ -11,31 +11,30 @@ use crate::resource::grant::GrantRequest;
 use crate::step::{Effect, Now};
 use crate::time::{Lease, Span, Stamp};
 
-/// For whom something that is free is kept.
+/// A claim that a free resource is kept for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     pub ticket: Ticket,
     pub holder: HolderId,
-    /// To work on this task.
     pub task: Option<TaskId>,
-    /// How many slots are kept; one of a lock.
+    /// The slots that are kept; one for a lock.
     pub weight: u32,
     pub since: Stamp,
-    /// The process that waits: if it is dead, nothing is reserved.
+    /// The waiting process: if it is dead, nothing is reserved.
     pub process: ProcessId,
-    /// When nothing is reserved for it any more unless it tries, because it is its turn.
+    /// When its turn ends and nothing is reserved for it any more, unless it tries before.
     pub until: Option<Lease>,
-    /// Who may pass: the holder itself, and whoever holds something that it waits for.
+    /// The holders that pass: its own, and the holders of something that it waits for.
     pub passes: BTreeSet<HolderId>,
 }
 
 impl Reservation {
-    /// Whether somebody who asks may have what is reserved.
+    /// Whether a request may have the reserved resource.
     pub fn lets(&self, claim: &GrantRequest) -> bool {
         self.passes.contains(&claim.holder) || claim.ancestors.iter().any(|ancestor| self.passes.contains(ancestor))
     }
 
-    /// Whether a claim may have it.
+    /// Whether a claim may have the reserved resource.
     fn lets_claim(&self, claim: &WorkClaim) -> bool {
         let mut ancestors = claim.waits().into_iter().flat_map(|terms| &terms.ancestors);
         self.ticket == claim.ticket || self.passes.contains(&claim.holder) || ancestors.any(|one| self.passes.contains(one))
@@ -43,7 +42,7 @@ impl Reservation {
 }
 
 impl Part {
-    /// Whether two may have it at the same time: a section is shared by the claims of one holder.
+    /// Whether two holders may have it at the same time: a section is shared by the claims of one holder.
     fn is_shared(&self, one: &HolderId, other: &HolderId) -> bool {
         self.resource.name.is_section() && one == other
     }
@@ -54,15 +53,15 @@ impl WorkClaim {
         self.parts.iter().find(|part| part.resource == *resource).map_or(0, |part| part.weight)
     }
 
-    /// Since when what is free of a resource is reserved for it.
+    /// From when on the resource is reserved for it while it is free.
     fn reserves_from(&self, resource: &Resource) -> Option<Lease> {
         let terms = self.waits()?;
         let overtake = terms.overtake?;
-        // Nobody but those who want to work there asks for these: the first who came is next.
+        // Only holders that want to work there ask for these locks, so the first claim comes next at once.
         Some(terms.since.lease + if resource.name.is_work() { Span::ZERO } else { overtake })
     }
 
-    /// Whether it waits to take something and answers, as far as is known.
+    /// Whether it waits to take something and its process answers, as far as is known.
     fn is_present(&self, now: &Now) -> bool {
         let takes = self.waits().is_some_and(|terms| terms.overtake.is_some());
         takes && !self.is_over(now) && self.unanswered(now).is_none()
@@ -81,26 +80,28 @@ impl Coordination {
         self.waiting_for(resource).filter(move |claim| claim.is_due(resource, now) && !is_absent(claim))
     }
 
-    /// These were freed: notes whose turn it is, for each who may take everything now as far as is known here. Whether that is so it finds out
-    /// itself, when it tries.
+    /// Begins the turns of the claims that may take everything, now that these resources were freed. The claim finds
+    /// out when it tries whether that is so: some rows are not loaded here.
     pub fn give_turns(&mut self, freed: &[Resource], now: &Now) {
-        // All who wait for it are woken.
+        // The caller wakes all claims that wait for the freed resources.
         self.give_turns_to(|claim| freed.iter().any(|resource| claim.wants(resource)), now, &mut Vec::new());
     }
 
-    /// A claim has tried in its turn and waits on, as it lacks something that was not known when it got the turn: it is that of the next ones.
+    /// A claim has tried in its turn and keeps waiting, as it lacks something that was not known when its turn began:
+    /// the next claims get a turn.
     pub(super) fn pass_turn(&mut self, from: Ticket, now: &Now, effects: &mut Vec<Effect>) {
         let parts = self.claims[&from].parts.clone();
         let is_next = |claim: &WorkClaim| claim.ticket > from && parts.iter().any(|part| claim.wants(&part.resource));
         self.give_turns_to(is_next, now, effects);
     }
 
-    /// Gives a turn to each of these who may take everything, one after the other and after those who have one.
-    fn give_turns_to(&mut self, is_meant: impl Fn(&WorkClaim) -> bool, now: &Now, effects: &mut Vec<Effect>) {
+    /// Begins a turn of each selected claim that may take everything, one after the other and after the claims that
+    /// have a turn.
+    fn give_turns_to(&mut self, is_selected: impl Fn(&WorkClaim) -> bool, now: &Now, effects: &mut Vec<Effect>) {
         let (mut before, mut next): (Vec<&WorkClaim>, Vec<Ticket>) = Default::default();
         for claim in self.claims.values().filter(|claim| claim.is_present(now)) {
             let has_turn = self.has_turn(claim.ticket);
-            if has_turn || is_meant(claim) && self.may_take(claim, &before, now) {
+            if has_turn || is_selected(claim) && self.may_take(claim, &before, now) {
                 before.push(claim);
                 next.extend((!has_turn).then_some(claim.ticket));
             }
@@ -114,9 +115,9 @@ impl Coordination {
         self.claims.get(&ticket).and_then(WorkClaim::waits).is_some_and(|terms| terms.turn.is_some())
     }
 
-    /// One does not answer: notes that it is the turn of all others for whom everything is free, and wakes them. Those that live try at once; those
-    /// that are stopped as well yield together, not one after the other. Also those who want something else: they may wait for one who waits for
-    /// this one.
+    /// A claim does not answer: begins the turns of all others for which everything is free, and wakes them. Live
+    /// processes try at once; claims whose processes are stopped as well yield together, not one after the other.
+    /// Claims on other resources are included: they may wait for one that waits for this one.
     pub(super) fn give_all_turns(&mut self, now: &Now, effects: &mut Vec<Effect>) {
         let free =
             self.claims.values().filter(|claim| claim.is_present(now) && self.is_all_free(claim)).map(|claim| claim.ticket);
@@ -134,7 +135,7 @@ impl Coordination {
         }
     }
 
-    /// Whether a claim would get everything if it tried after these, as far as is known here.
+    /// Whether a claim would get everything if it tried after these, as far as the loaded rows show.
     fn may_take(&self, claim: &WorkClaim, before: &[&WorkClaim], now: &Now) -> bool {
         let is_left = |part: &Part| {
             let taken: u32 = before
@@ -156,8 +157,9 @@ impl Coordination {
         self.is_all_free(claim) && claim.parts.iter().all(is_left)
     }
 
-    /// Whether nobody has what a claim needs, as far as the rows tell that are here. What was not read counts as free, whoever had it before: he
-    /// may have given it back in this very transaction, and one that is stopped would have no turn again.
+    /// Whether all parts of a claim are free, as far as the loaded rows show. A row that was not loaded counts as free,
+    /// whatever it was before: its holder may have given it back in this very transaction, and a claim whose process is
+    /// stopped would get no other turn.
     fn is_all_free(&self, claim: &WorkClaim) -> bool {
         claim.parts.iter().all(|part| match part.resource.kind {
             Kind::Lock => self.holders_of(&part.resource).iter().all(|grant| part.is_shared(&grant.claim.holder, &claim.holder)),
@@ -165,10 +167,10 @@ impl Coordination {
         })
     }
 
-    /// For whom what is free of a resource is kept: the first claim that waits for it and was overtaken for long enough.
+    /// The reservation of a resource: for the first claim that waits for it and was overtaken for long enough.
     pub fn reservation(&self, resource: &Resource, now: &Now) -> Option<Reservation> {
         let claim = self.reserving(resource, now).next()?;
-        let terms = claim.waits().expect("only one that waits reserves");
+        let terms = claim.waits().expect("only a waiting claim reserves");
         let part = claim.parts.iter().find(|part| part.resource == *resource).expect("it wants the resource");
         Some(Reservation {
             ticket: claim.ticket,
@@ -182,8 +184,8 @@ impl Coordination {
         })
     }
 
-    /// Who must not wait for a claim: itself, and whoever holds something that it waits for, also by way of the
-    /// reservations before it.
+    /// The holders that must not wait for a claim: its own, and the holders of something that it waits for, including
+    /// those that pass the reservations before it.
     fn passes(&self, claim: &WorkClaim, now: &Now) -> BTreeSet<HolderId> {
         let mut passes = claim.in_the_way.clone();
         passes.insert(claim.holder.clone());

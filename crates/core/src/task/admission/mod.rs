@@ -1,4 +1,4 @@
-//! May this task run now? One pure function that answers with every reason why not.
+//! Admission: whether a task may run now. One pure function that answers with every reason why not.
 
 use std::collections::BTreeMap;
 
@@ -17,49 +17,49 @@ use crate::task::roots::Roots;
 use crate::task::{Need, State, Status, Task, Work};
 use crate::time::{Lease, Stamp};
 
-/// What the answer depends on, beside the task itself.
+/// The facts that the answer depends on, beside the task itself.
 #[derive(Debug, Clone, Default)]
 pub struct Facts<'a> {
-    /// Who would run it. Without one the question is whether a newcomer could.
+    /// The runner that would run it. Without one the question is whether a new runner could.
     pub runner: Option<&'a RunnerId>,
-    /// Why nothing of its project is started.
+    /// The pause of the project.
     pub pause: Option<&'a Pause>,
     pub dependencies: Vec<Dependency<'a>>,
     /// Its section, if that is exclusive.
     pub section: Option<Exclusive<'a>>,
     /// Its own lock, if that was ever held.
     pub lock: Option<&'a Lock>,
-    /// What it needs, in the order of the task's list.
+    /// The state of its needs, in the order of the task's list.
     pub needs: Vec<Needed<'a>>,
     /// The run slots, if they are limited.
     pub slots: Option<&'a Semaphore>,
-    /// The roots that are under way, if only so many may be.
+    /// The roots that are under way, if their number is limited.
     pub roots: Option<Roots<'a>>,
     /// The limits of accounts that were reached.
     pub account_limits: Vec<&'a AccountLimit>,
-    /// What is kept for claims that wait, of all this.
+    /// The reservations of all these resources for waiting claims.
     pub reserved: BTreeMap<Resource, Reservation>,
 }
 
-/// A task that must come first.
+/// A dependency of the task.
 #[derive(Debug, Clone, Copy)]
 pub struct Dependency<'a> {
     pub task: &'a TaskId,
-    /// What people call it; unknown if it is gone.
+    /// Its title; `None` if it is gone.
     pub title: Option<&'a Title>,
-    /// How it stands; `None` if it is gone.
+    /// Its status; `None` if it is gone.
     pub status: Option<Status>,
     pub since: Option<Stamp>,
-    /// Whether it is enough that it is over.
+    /// Whether any end of it is enough.
     pub allow_failed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Exclusive<'a> {
     pub section: &'a Section,
-    /// Its lock, if it is not held for runs of the section: those are looked at themselves.
+    /// Its lock, if that is not held for runs of the section: those runs are checked themselves.
     pub lock: Option<&'a Lock>,
-    /// A live run in it that another runner looks after, or nobody.
+    /// A live run in it that belongs to another runner.
     pub foreign: Option<(&'a RunId, &'a RunnerId, Stamp)>,
 }
 
@@ -83,24 +83,24 @@ impl Needed<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     Run,
-    /// It may not, and this is all that stands in the way.
+    /// It may not run. These are all reasons.
     Blocked(Vec<Reason>),
 }
 
-/// Something that stands in the way.
+/// A reason why a task may not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     NotPending(Status),
-    /// It has nothing for a runner to do: it is for people.
+    /// It has no work for a runner: it is manual.
     NoWork,
-    /// It rests between two attempts.
+    /// It waits between two attempts.
     Backoff {
         until: Lease,
     },
-    /// A person wants that it is not started.
+    /// A person has paused it, or the project.
     Paused {
         pause: Pause,
-        /// Whether that is for this task alone.
+        /// Whether the pause is for this task alone.
         is_task: bool,
     },
     /// It waits for a person to decide.
@@ -108,36 +108,34 @@ pub enum Reason {
     /// As many roots as allowed are under way.
     NoRoot {
         limit: u32,
-        /// Which ones, and since when they stand as they do.
+        /// The roots, and since when they have their status.
         roots: Vec<(TaskId, Title, Stamp)>,
     },
-    /// A task that must come first is not completed.
+    /// A dependency is not completed.
     Dependency {
         task: TaskId,
         title: Option<Title>,
-        /// How it stands; `None` if it is gone.
+        /// Its status; `None` if it is gone.
         status: Option<Status>,
         since: Option<Stamp>,
     },
     /// Another runner works in its exclusive section.
     Section {
-        /// Which section.
         name: Title,
         /// Its lock.
         resource: Resource,
-        /// Who works there.
+        /// The present holder.
         holder: Holding,
     },
     /// A run of another runner still lives in its exclusive section.
     SectionBusy {
-        /// Which section.
         name: Title,
         run: RunId,
-        /// Who looks after it.
+        /// The runner that supervises it.
         owner: RunnerId,
         since: Stamp,
     },
-    /// Somebody works on it by hand.
+    /// It is taken for manual work.
     TaskLock {
         /// Its lock.
         resource: Resource,
@@ -156,22 +154,22 @@ pub enum Reason {
         capacity: u32,
         /// The number of waiters.
         waiters: usize,
-        /// Who has the others.
+        /// The present holders.
         holders: Vec<Holding>,
     },
     /// A semaphore that it needs was never defined.
     Undefined {
         resource: Resource,
     },
-    /// Something that it needs is free, and kept for somebody who has waited for it.
+    /// A resource that it needs is free, and reserved for a claim that has waited for it.
     Reserved {
         resource: Resource,
-        /// Who waits.
+        /// The holder of the claim.
         holder: HolderId,
-        /// To work on this task.
+        /// The task of the claim.
         task: Option<TaskId>,
         since: Stamp,
-        /// What the section is called, if it is the lock of one.
+        /// The name of the section, if it is the lock of one.
         section: Option<Title>,
     },
     /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
@@ -188,7 +186,7 @@ pub enum Reason {
     },
 }
 
-/// Who holds something, and since when.
+/// A holder, and since when it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     pub holder: HolderId,
@@ -204,7 +202,7 @@ impl Holding {
 }
 
 impl Reason {
-    /// Those who have what is missing.
+    /// The holders of the missing resource.
     pub fn holders(&self) -> &[Holding] {
         match self {
             Reason::Section { holder, .. } | Reason::TaskLock { holder, .. } | Reason::Lock { holder, .. } => {
@@ -241,7 +239,7 @@ impl Reason {
             | Reason::Undefined { resource } => Some(resource.clone()),
             Reason::AccountLimit { limit, .. } => Some(Resource { kind: Kind::Lock, name: limit.name.clone() }),
             Reason::NoSlot { .. } => Some(Resource { kind: Kind::Semaphore, name: Name::runs() }),
-            // Whoever ends one of these wakes all runners.
+            // The call that ends one of these wakes all runners.
             Reason::NotPending(_)
             | Reason::NoWork
             | Reason::Backoff { .. }
@@ -262,7 +260,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
         State::Backoff { until } if now.lease < *until => reasons.push(Reason::Backoff { until: *until }),
         State::Backoff { .. } => {}
         State::AwaitingDecision { decision } => return Admission::Blocked(vec![Reason::Decision(decision.clone())]),
-        // Who works on it has its lock.
+        // The person who works on it has its lock.
         State::Manual { .. } if held(facts.lock, None, now).is_some() => {}
         State::Manual { .. }
         | State::Held
@@ -297,16 +295,16 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
     } else {
         reasons.extend(facts.reserved(Kind::Lock, &own));
     }
-    // A pipeline does nothing itself: its phases need what they need.
+    // A pipeline does nothing itself: its phases have the needs.
     if let Some(exclusive) = facts.section.as_ref().filter(|_| !task.has_phases()) {
         reasons.extend(exclusive.reason(facts.runner, now));
-        // Once a person waits for the section nobody starts anything there, also who works there now.
+        // Once a person waits for the section, nothing starts in it, not even by the runner that works there now.
         reasons.extend(facts.reserved(Kind::Lock, &exclusive.section.id.lock()));
     }
     let needs = task.spec.needs_to_begin(facts.roots.is_some());
     assert_eq!(needs.len(), facts.needs.len(), "each need of {} has its fact", task.id);
     for (need, needed) in needs.iter().zip(&facts.needs) {
-        let reserved = || facts.reserved_need(need, needed, now).or_else(|| next_in_line(need, needed, now));
+        let reserved = || facts.reserved_need(need, needed, now).or_else(|| first_waiter(need, needed, now));
         reasons.extend(unmet_need(need, needed, now).or_else(reserved));
     }
     if let Some(Work::Agent(work)) = &task.spec.work
@@ -334,7 +332,7 @@ pub fn admit(task: &Task, facts: &Facts<'_>, now: &Now) -> Admission {
 }
 
 impl Facts<'_> {
-    /// For whom something is kept that nobody has.
+    /// The reservation of a free resource, as a reason.
     fn reserved(&self, kind: Kind, name: &Name) -> Option<Reason> {
         let resource = Resource { kind, name: name.clone() };
         let kept = self.reserved.get(&resource)?;
@@ -343,7 +341,7 @@ impl Facts<'_> {
         Some(Reason::Reserved { resource, holder, task, since, section })
     }
 
-    /// The same of a lock or slots that are needed: what is kept of a semaphore may leave enough.
+    /// As above, for a lock or slots that are needed: the reserved slots of a semaphore may leave enough.
     fn reserved_need(&self, need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
         match (need, needed) {
             (Need::Slots { name, weight }, Needed::Slots(Some(semaphore))) => {
@@ -352,7 +350,7 @@ impl Facts<'_> {
                 self.reserved(Kind::Semaphore, name)
             }
             (Need::Slots { .. }, _) => None,
-            // Its pipeline has it, so that nothing of it is kept for anybody.
+            // Its pipeline has the lock, so that it is not reserved.
             (Need::Kept { .. }, Needed::Lock(Some(lock))) if lock.state != LockState::Free => None,
             (Need::Kept { name, pipeline, slots: Some(weight) }, _) => {
                 let slots = Need::Slots { name: name.clone(), weight: *weight };
@@ -376,7 +374,7 @@ impl Exclusive<'_> {
             let resource = Resource { kind: Kind::Lock, name: self.section.id.lock() };
             return Some(Reason::Section { name: name.clone(), resource, holder });
         }
-        // The lock of a runner that died is free, but what it has started may live on until somebody adopts it.
+        // The lock of a runner that died is free, but its runs may live on until another runner adopts them.
         let foreign = self.foreign.filter(|(_, owner, _)| runner != Some(*owner));
         foreign.map(|(run, owner, since)| Reason::SectionBusy {
             name: name.clone(),
@@ -410,20 +408,21 @@ fn unmet_need(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
         }
         (Need::Lock(_) | Need::Kept { slots: None, .. }, Needed::Slots(_))
         | (Need::Slots { .. } | Need::Kept { slots: Some(_), .. }, Needed::Lock(_)) => {
-            unreachable!("facts are gathered in the order of the needs")
+            unreachable!("facts are collected in the order of the needs")
         }
     }
 }
 
-/// Who gets a lock that is free: it was kept for a claim that is gone, and goes to the first in line as soon as somebody asks for it.
-fn next_in_line(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
+/// The waiter that gets a free lock: the lock was reserved for a claim that is gone, and goes to the first waiter at
+/// the next call.
+fn first_waiter(need: &Need, needed: &Needed<'_>, now: &Now) -> Option<Reason> {
     let (Need::Lock(name) | Need::Kept { name, .. }, Needed::Lock(Some(lock))) = (need, needed) else { return None };
     let first = lock.waiters.iter().find(|waiter| !waiter.is_over(now)).filter(|_| lock.state == LockState::Free)?;
     let resource = Resource { kind: Kind::Lock, name: name.clone() };
     Some(Reason::Reserved { resource, holder: first.claim.holder.clone(), task: None, since: first.since, section: None })
 }
 
-/// Who holds a lock, unless it is `own` or the grant is over.
+/// The holder of a lock, unless it is `own` or the grant is over.
 fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holding> {
     let lock = lock?;
     let grant = match &lock.state {
@@ -432,12 +431,12 @@ fn held(lock: Option<&Lock>, own: Option<&HolderId>, now: &Now) -> Option<Holdin
     };
     let is_own = Some(&grant.claim.holder) == own;
     let is_over = if is_own { grant.is_lost(now) } else { grant.over(now).is_some() };
-    // One that is over goes to the first in line, if somebody stands there.
+    // A grant that is over goes to the first waiter, if there is one.
     let is_free = if is_over { lock.waiters.present(now) == 0 } else { is_own };
     (!is_free).then(|| Holding::of(grant))
 }
 
-/// How many slots are free and who has the others, if these do not fit.
+/// The number of free slots and the holders of the others, if the weight does not fit.
 fn unmet_slots(semaphore: &Semaphore, weight: u32, now: &Now) -> Option<(u32, Vec<Holding>)> {
     let holders = || semaphore.holders.values().filter(|grant| weight_left(grant, now) > 0);
     let available = semaphore.free(now);
@@ -446,8 +445,8 @@ fn unmet_slots(semaphore: &Semaphore, weight: u32, now: &Now) -> Option<(u32, Ve
     (!fits).then(|| (available, holders().map(Holding::of).collect()))
 }
 
-/// How many slots a grant still has once all that is over of it is gone: an increase that was offered and not taken
-/// up leaves what was there before.
+/// How many slots a grant keeps if everything that is over of it ends: an increase that was offered and not taken up
+/// leaves the earlier slots.
 pub(crate) fn weight_left(grant: &Grant, now: &Now) -> u32 {
     match (grant.over(now), grant.offer.as_ref().and_then(|offer| offer.from_weight)) {
         (None, _) => grant.claim.weight,

@@ -1,4 +1,4 @@
-//! Dependencies: how they are written, whether they make sense, and whether they are met.
+//! Dependencies: how they are written, whether they are valid, and whether they are met.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,14 @@ use crate::backlog::Edge;
 use crate::ids::TaskId;
 use crate::task::Status;
 
-/// The most dependencies of one task.
+/// How many dependencies a task can have at most.
 pub const EDGE_LIMIT: usize = 1_000;
 
 /// Why dependencies are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DagError {
-    /// A task cannot wait for itself.
     #[error("a task cannot depend on itself")]
     Own,
-    /// There is no such task.
     #[error("there is no task {0}")]
     Unknown(TaskId),
     /// The tasks would wait for each other.
@@ -27,20 +25,20 @@ pub enum DagError {
     TooMany(usize),
 }
 
-/// The names in a list of dependencies as people write it: separated by commas, with spaces anywhere, some twice.
+/// The names in a list of dependencies as people write it: separated by commas, with spaces anywhere, perhaps repeated.
 pub fn names<'a>(lists: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     let words = lists.into_iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty());
     words.filter(|word| seen.insert(*word)).collect()
 }
 
-/// Whether a dependency holds its task back no longer.
+/// Whether a dependency no longer holds its task back.
 pub fn is_met(status: Status, allow_failed: bool) -> bool {
     status == Status::Completed || (allow_failed && status.is_over())
 }
 
-/// Makes sure that `task` may depend on these. `known` tells which tasks there are; `edges` must hold the
-/// dependencies of everything that can be reached from the new ones.
+/// Checks that `task` may depend on these. `known` is whether a task exists; `edges` must have the dependencies of
+/// everything that can be reached from the new ones.
 pub fn validate(
     task: &TaskId,
     wanted: &[Edge],
@@ -89,9 +87,10 @@ fn path(from: &[Edge], goal: &TaskId, edges: &BTreeMap<TaskId, Vec<Edge>>) -> Op
     None
 }
 
-/// A cycle in a whole graph, if there is one: `edges[a]` holds what `a` depends on. The first of the cycle is not repeated.
+/// A cycle in a graph, if there is one: `edges[a]` are the dependencies of `a`. The first node of the cycle is not
+/// repeated.
 ///
-/// For graphs of any size: each edge is looked at once, and nothing is called recursively.
+/// It suits graphs of any size: each edge is visited once, without recursion.
 pub fn cycle(edges: &[Vec<u32>]) -> Option<Vec<u32>> {
     const NEW: u32 = 0;
     const DONE: u32 = u32::MAX;
@@ -124,7 +123,7 @@ pub fn cycle(edges: &[Vec<u32>]) -> Option<Vec<u32>> {
 
 /// A cycle among these dependencies, if there is one.
 pub fn find_cycle(edges: &BTreeMap<TaskId, Vec<Edge>>) -> Option<Vec<TaskId>> {
-    // Whoever depends on nothing that is left is taken away, until nothing changes: what remains is on a cycle, or
+    // Tasks without remaining dependencies are removed until nothing changes: every remaining task is on a cycle, or
     // leads to one.
     let mut left: BTreeMap<&TaskId, usize> = BTreeMap::new();
     let mut dependents: BTreeMap<&TaskId, Vec<&TaskId>> = BTreeMap::new();
@@ -150,7 +149,11 @@ pub fn find_cycle(edges: &BTreeMap<TaskId, Vec<Edge>>) -> Option<Vec<TaskId>> {
     while !places.contains_key(at) {
         places.insert(at, walk.len());
         walk.push(at);
-        at = edges[at].iter().map(|edge| &edge.on).find(|on| left.contains_key(on)).expect("what is left leads on");
+        at = edges[at]
+            .iter()
+            .map(|edge| &edge.on)
+            .find(|on| left.contains_key(on))
+            .expect("every remaining task has a remaining dependency");
     }
     Some(walk[places[at]..].iter().copied().chain([at]).cloned().collect())
 }

@@ -11,7 +11,7 @@ fn on(text: &str) -> Edge {
     Edge { on: task(text), allow_failed: false }
 }
 
-/// Dependencies written as `a: b c`.
+/// A graph from lines like `a: b c`.
 fn graph(lines: &[&str]) -> BTreeMap<TaskId, Vec<Edge>> {
     let parts = lines.iter().map(|line| line.split_once(':').unwrap());
     parts.map(|(name, list)| (task(name), list.split_whitespace().map(on).collect())).collect()
@@ -24,14 +24,14 @@ fn refusal(name: &str, wanted: &[&str], edges: &[&str]) -> String {
 }
 
 #[test]
-fn a_list_of_names_may_be_written_in_any_way() {
+fn names_are_parsed_from_lists() {
     assert_eq!(names(["a,b", " c ,, a", "", " , ", "d e"]), ["a", "b", "c", "d e"]);
     assert_eq!(names([",b,a,b"]), ["b", "a"], "the order is that of the first mention");
     assert!(names([]).is_empty());
 }
 
 #[test]
-fn only_what_is_completed_holds_nobody_back_unless_the_edge_says_otherwise() {
+fn only_completion_meets_a_dependency_unless_failure_is_allowed() {
     let met = |allow_failed| {
         let words = Status::ALL.into_iter().filter(move |status| is_met(*status, allow_failed));
         words.map(Status::as_str).collect::<Vec<_>>()
@@ -41,18 +41,18 @@ fn only_what_is_completed_holds_nobody_back_unless_the_edge_says_otherwise() {
 }
 
 #[test]
-fn a_refusal_says_what_is_wrong() {
+fn refusals_have_a_reason() {
     assert_eq!(refusal("a", &["b"], &["b:"]), "fine");
     assert_eq!(refusal("a", &[], &[]), "fine");
     assert_eq!(refusal("a", &["b", "a"], &["b:"]), "a task cannot depend on itself");
     assert_eq!(refusal("a", &["b", "x"], &["b:"]), "there is no task x");
     assert_eq!(refusal("a", &["b"], &["b: a"]), "dependency cycle detected: a -> b -> a");
     assert_eq!(refusal("a", &["e", "b"], &["e:", "b: c d", "c: e", "d: c a"]), "dependency cycle detected: a -> b -> d -> a");
-    assert_eq!(refusal("a", &["b"], &["a: b", "b: c", "c:"]), "fine", "what it depends on so far is replaced");
+    assert_eq!(refusal("a", &["b"], &["a: b", "b: c", "c:"]), "fine", "its present dependencies are replaced");
 }
 
 #[test]
-fn the_number_of_dependencies_has_a_limit() {
+fn dependencies_have_a_limit() {
     let wanted: Vec<Edge> = (0..=EDGE_LIMIT).map(|number| Edge { on: id(number), allow_failed: false }).collect();
     let check = |wanted: &[Edge]| validate(&task("a"), wanted, |_| true, &BTreeMap::new());
     assert_eq!(check(&wanted), Err(DagError::TooMany(EDGE_LIMIT + 1)));
@@ -60,18 +60,18 @@ fn the_number_of_dependencies_has_a_limit() {
 }
 
 #[test]
-fn a_cycle_among_many_is_found() {
+fn cycles_in_a_backlog_are_found() {
     let found = |lines: &[&str]| find_cycle(&graph(lines)).map(|cycle| DagError::Cycle(cycle).to_string());
     assert_eq!(found(&["a: b c", "b: c", "c:"]), None);
-    assert_eq!(found(&["a: x x", "b: a a"]), None, "what is not in the list depends on nothing");
+    assert_eq!(found(&["a: x x", "b: a a"]), None, "a task outside of the list has no dependencies");
     assert_eq!(found(&["a: a"]).unwrap(), "dependency cycle detected: a -> a");
     assert_eq!(found(&["a: b", "b: a"]).unwrap(), "dependency cycle detected: a -> b -> a");
     assert_eq!(found(&["a: x b", "b: c d", "c:", "d: b"]).unwrap(), "dependency cycle detected: b -> d -> b");
 }
 
-/// Deep recursion would overflow the stack here, and anything quadratic would not end in time.
+/// Deep recursion would overflow the stack here, and a quadratic algorithm would not end in time.
 #[test]
-fn a_chain_of_100_000_is_no_trouble() {
+fn a_chain_of_100_000_tasks_is_checked() {
     const LENGTH: usize = 100_000;
     let edge = |number| Edge { on: id(number), allow_failed: false };
     let mut chain: BTreeMap<_, _> = (0..LENGTH).map(|number| (id(number), vec![edge(number + 1)])).collect();
@@ -88,7 +88,7 @@ fn a_chain_of_100_000_is_no_trouble() {
 }
 
 #[test]
-fn a_whole_graph_of_100_000_is_no_trouble() {
+fn a_graph_of_100_000_nodes_is_checked() {
     const LENGTH: u32 = 100_000;
     let mut graph: Vec<Vec<u32>> = (0..LENGTH).map(|node| (node + 1..(node + 3).min(LENGTH)).collect()).collect();
     assert_eq!(cycle(&graph), None);
@@ -98,7 +98,7 @@ fn a_whole_graph_of_100_000_is_no_trouble() {
     assert_eq!(cycle(&[vec![0]]), Some(vec![0]));
 }
 
-/// Whether each can be reached from each by one step or more, by trying everything.
+/// Which node can be reached from which by one step or more, by brute force.
 fn reach(edges: &BTreeMap<TaskId, Vec<Edge>>, size: usize) -> Vec<Vec<bool>> {
     let leads = |from: usize, to: usize| edges.get(&id(from)).is_some_and(|list| list.iter().any(|edge| edge.on == id(to)));
     let mut reach: Vec<Vec<bool>> = (0..size).map(|from| (0..size).map(|to| leads(from, to)).collect()).collect();
@@ -110,7 +110,7 @@ fn reach(edges: &BTreeMap<TaskId, Vec<Edge>>, size: usize) -> Vec<Vec<bool>> {
     reach
 }
 
-/// Whether this is a way along these dependencies that ends where it began.
+/// Whether this is a path along these dependencies that ends where it began.
 fn is_cycle(path: &[TaskId], edges: &BTreeMap<TaskId, Vec<Edge>>) -> bool {
     let step = |pair: &[TaskId]| edges.get(&pair[0]).is_some_and(|list| list.iter().any(|edge| edge.on == pair[1]));
     let inner: BTreeSet<_> = path[1..].iter().collect();
@@ -132,7 +132,7 @@ fn edges(most: usize) -> impl Strategy<Value = BTreeMap<TaskId, Vec<Edge>>> {
 
 proptest! {
     #[test]
-    fn random_graphs_have_the_cycles_that_brute_force_finds(edges in edges(12)) {
+    fn random_backlogs_agree_with_brute_force(edges in edges(12)) {
         let reach = reach(&edges, SIZE);
         match find_cycle(&edges) {
             Some(cycle) => prop_assert!(is_cycle(&cycle, &edges), "{cycle:?} in {edges:?}"),
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn random_whole_graphs_have_the_cycles_that_brute_force_finds(pairs in prop::collection::vec((0..SIZE, 0..SIZE), 0..14)) {
+    fn random_graphs_agree_with_brute_force(pairs in prop::collection::vec((0..SIZE, 0..SIZE), 0..14)) {
         let mut graph = vec![Vec::new(); SIZE];
         let mut edges: BTreeMap<TaskId, Vec<Edge>> = BTreeMap::new();
         for (from, to) in pairs {
@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn random_edits_are_refused_iff_they_close_a_cycle(mut edges in edges(9), wanted in prop::collection::btree_set(1..SIZE, 0..4)) {
-        // The one that is edited is task 0, and the others are in order so far.
+        // The edited task is task 0; the others have no cycle so far.
         edges.remove(&id(0));
         for (task, list) in &mut edges {
             list.retain(|edge| edge.on != *task && (edge.on > *task || edge.on == id(0)));

@@ -1,4 +1,4 @@
-//! The loop of a task that is tried again until it says that it is done.
+//! The loop of a task that is retried until it reports that it is done.
 //!
 //! ```text
 //!        +--> is there DONE? -- yes ----------------------> children ended? -- yes ------------> done
@@ -9,11 +9,11 @@
 //!        |        v
 //!        |    DONE, or the run said so? -- yes ------------------^
 //!        |        | no
-//!   rest a while -+-- so many were made already --> failed
+//!     backoff ----+-- the limit is reached --> failed
 //! ```
 //!
-//! It is a reducer: what is known of one moment goes in, what comes next goes out. The [task](crate::task) keeps the
-//! count and the state. Invariants: never more attempts than `max_attempts`, and none once DONE was seen.
+//! It is a reducer: the facts of one moment go in, a decision comes out. The [task](crate::task) keeps the count and
+//! the state. Invariants: never more attempts than `max_attempts`, and none once DONE was seen.
 
 use std::num::NonZeroU32;
 
@@ -23,38 +23,38 @@ use serde_json::Value;
 use crate::task::run::{RetryReason, RunEnd, Verdict};
 use crate::time::{Lease, Span};
 
-/// How a task is tried again. It is fixed when the task is added.
+/// The terms of a loop. They are fixed when the task is added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Policy {
     /// How many attempts there are at most.
     #[serde(rename = "maxRestarts")]
     pub max_attempts: NonZeroU32,
-    /// How long to rest between two of them.
+    /// The backoff between two attempts.
     pub delay: Span,
     /// How long the children may take after it is done.
     pub child_wait: Span,
     pub on_children_timeout: OnTimeout,
 }
 
-/// What becomes of a task whose children take too long.
+/// What happens to a task whose children take too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {
     /// It is done, with a warning.
     Warn,
     Fail,
-    /// They are cancelled; when they have ended, it is done.
+    /// The children are cancelled; when they have ended, the task is done.
     Kill,
 }
 
-/// What was found in the place of the file DONE.
+/// The state of the file DONE.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Marker {
     #[default]
     Absent,
     Done,
-    /// Something that is no file, or cannot be looked at.
+    /// Something that is not a file, or cannot be read.
     Broken(Box<str>),
 }
 
@@ -63,18 +63,18 @@ pub enum Fact {
     /// The next attempt could begin.
     Due(Marker),
     Ended {
-        /// What was found right after it.
+        /// The state of the file DONE right after it.
         marker: Marker,
         verdict: Option<Verdict>,
-        /// How it ended, and as what that counts if it is not done.
+        /// How it ended. If the task is not done, the retry reason follows from that.
         ending: RunEnd,
-        /// It was ended for another reason than its own.
+        /// The retry reason, if the run was ended from outside.
         setback: Option<RetryReason>,
     },
-    /// It is done, and children of it are not.
+    /// The task is done, and some of its children are not over.
     Waiting {
         children: u32,
-        /// Until when they have time; for ever once they were cancelled.
+        /// The deadline of the children; none once they were cancelled.
         until: Option<Lease>,
     },
 }
@@ -83,17 +83,16 @@ pub enum Fact {
 pub enum RetryDecision {
     /// The attempt may begin.
     Attempt,
-    /// Another one follows after a rest.
+    /// Another attempt follows after a backoff.
     Restart(RetryReason),
-    /// It is done, as far as it depends on itself.
+    /// Its own work is done.
     Done {
         output: Option<Value>,
     },
-    /// The children are waited for.
+    /// It waits for the children.
     Wait,
-    /// All is over.
+    /// The task and its children are over.
     Settled {
-        /// What a person should know.
         warning: Option<Box<str>>,
     },
     /// The children are to be cancelled, and waited for.
@@ -109,7 +108,7 @@ impl Policy {
             Fact::Due(Marker::Broken(error)) => RetryDecision::Failed(broken(&error)),
             Fact::Due(Marker::Absent) if made >= self.max_attempts.get() => self.exhausted(made, None),
             Fact::Due(Marker::Absent) => RetryDecision::Attempt,
-            // What the run has said says more than the file: it has the result.
+            // The verdict of the run takes precedence over the file: it has the result.
             Fact::Ended { verdict: Some(Verdict::Done { output } | Verdict::NoChange { output }), .. } => {
                 RetryDecision::Done { output }
             }
@@ -124,7 +123,7 @@ impl Policy {
                     (None, RunEnd::Never | RunEnd::NotBegun { .. }) => RetryReason::Never,
                     (None, RunEnd::Exited(_) | RunEnd::Signalled(_) | RunEnd::NotStarted { .. }) => RetryReason::Failed,
                 });
-                // Nothing was tried by a run that never began.
+                // A run that never began is not an attempt.
                 let is_attempt = !matches!(setback, RetryReason::Never | RetryReason::Shortage);
                 if is_attempt && made >= self.max_attempts.get() {
                     let said = verdict.and_then(Verdict::failure);

@@ -21,7 +21,7 @@ fn failed(next: &RetryDecision) -> &str {
 }
 
 #[test]
-fn done_is_looked_for_before_each_attempt_and_nothing_is_started_then() {
+fn done_before_an_attempt_ends_the_loop() {
     for made in [0, 2, 3, 9] {
         assert_eq!(POLICY.next(made, Fact::Due(Marker::Done), Lease(0)), RetryDecision::Done { output: None });
     }
@@ -34,7 +34,7 @@ fn the_limit_is_an_error_before_the_next_attempt() {
 }
 
 #[test]
-fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
+fn done_after_an_attempt_counts_whatever_its_exit() {
     for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Signalled(9), RunEnd::Lost] {
         let fact = Fact::Ended { marker: Marker::Done, verdict: None, ending, setback: Some(RetryReason::Stuck) };
         assert_eq!(POLICY.next(3, fact, Lease(0)), RetryDecision::Done { output: None });
@@ -42,7 +42,7 @@ fn done_right_after_an_attempt_counts_whatever_its_exit_was() {
 }
 
 #[test]
-fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() {
+fn a_done_verdict_is_the_result_and_a_failed_one_is_retried() {
     let fact = |verdict| Fact::Ended { marker: Marker::Absent, verdict: Some(verdict), ending: RunEnd::Exited(1), setback: None };
     let done = Verdict::Done { output: Some(7.into()) };
     assert_eq!(POLICY.next(1, fact(done), Lease(0)), RetryDecision::Done { output: Some(7.into()) });
@@ -52,7 +52,7 @@ fn what_the_run_said_is_the_result_and_a_failure_that_it_tells_is_not_the_end() 
 }
 
 #[test]
-fn an_exit_that_says_nothing_is_no_verdict_and_counts() {
+fn an_exit_without_a_verdict_is_retried_and_counts() {
     assert_eq!(POLICY.next(1, ended(RunEnd::Exited(0)), Lease(0)), RetryDecision::Restart(RetryReason::NoVerdict));
     assert!(failed(&POLICY.next(3, ended(RunEnd::Exited(0)), Lease(0))).contains("without `tasks done`"));
     assert_eq!(POLICY.next(1, ended(RunEnd::Lost), Lease(0)), RetryDecision::Restart(RetryReason::Lost));
@@ -64,7 +64,7 @@ fn a_run_that_never_began_is_no_attempt() {
 }
 
 #[test]
-fn something_else_in_the_place_of_the_file_is_an_error_at_both_looks() {
+fn a_broken_marker_is_an_error_before_and_after_an_attempt() {
     let broken = || Marker::Broken("it is a directory".into());
     assert!(failed(&POLICY.next(0, Fact::Due(broken()), Lease(0))).contains("it is a directory"));
     let after = Fact::Ended { marker: broken(), verdict: None, ending: RunEnd::Exited(0), setback: None };
@@ -72,7 +72,7 @@ fn something_else_in_the_place_of_the_file_is_an_error_at_both_looks() {
 }
 
 #[test]
-fn children_have_their_time_and_then_the_policy_decides() {
+fn the_policy_decides_when_children_take_too_long() {
     let waiting = |children| Fact::Waiting { children, until: Some(Lease(300_000)) };
     assert_eq!(POLICY.next(1, waiting(0), Lease(0)), RetryDecision::Settled { warning: None });
     assert_eq!(POLICY.next(1, waiting(2), Lease(299_999)), RetryDecision::Wait);
@@ -93,9 +93,9 @@ fn the_stored_form_is_frozen() {
 }
 
 proptest! {
-    /// The whole loop, as a person would write it down: attempts one after the other, the marker looked at on both sides.
+    /// The naive loop: attempts one after the other, with a check of the marker before and after each.
     #[test]
-    fn it_does_what_the_plain_loop_does(max in 1u32..5, ends in prop::collection::vec((0i32..3, any::<bool>()), 6)) {
+    fn random_loops_agree_with_a_naive_loop(max in 1u32..5, ends in prop::collection::vec((0i32..3, any::<bool>()), 6)) {
         let policy = Policy { max_attempts: NonZeroU32::new(max).unwrap(), ..POLICY };
         let (mut made, mut marked, mut attempts) = (0, false, 0);
         let marker = |marked| if marked { Marker::Done } else { Marker::Absent };

@@ -16,7 +16,7 @@ fn started(task: Task) -> Task {
 }
 
 #[test]
-fn roots_are_under_way_while_they_run_and_not_before_or_after() {
+fn roots_are_under_way_only_while_they_run() {
     let pending = task(1, 0, None);
     assert!(!is_under_way(&pending));
     assert!(is_under_way(&started(pending.clone())));
@@ -24,9 +24,9 @@ fn roots_are_under_way_while_they_run_and_not_before_or_after() {
     assert!(!is_under_way(&pending.step(Input::Set(Mark::Review), &Now::default()).state));
 }
 
-/// A root that has begun keeps its place until it is over, or waits for something that is not its own.
+/// A root that has begun keeps its place until it is over, or waits for something outside of it.
 #[test]
-fn every_state_keeps_a_place_or_does_not() {
+fn every_state_with_or_without_a_place() {
     let (now, begun) = (Now::default(), started(task(1, 0, None)));
     let State::Running(live) = begun.state.clone() else { panic!("{begun:?}") };
     let (at, then) = (now.stamp(), After::Restart);
@@ -51,7 +51,7 @@ fn every_state_keeps_a_place_or_does_not() {
 }
 
 #[test]
-fn the_limit_lets_so_many_in_and_those_that_are_in_go_on() {
+fn the_limit_admits_new_roots_and_keeps_present_ones() {
     let (first, second, third) = (started(task(1, 0, None)), started(task(2, 0, None)), task(3, 0, None));
     let all = [first.clone(), second, third.clone()];
     assert!(Roots::of(0, &all).is_none());
@@ -59,7 +59,7 @@ fn the_limit_lets_so_many_in_and_those_that_are_in_go_on() {
     assert_eq!(two.begun.len(), 2);
     assert!(!two.admit(&third) && two.admit(&first) && two.admit(&task(4, 0, Some(1))));
     assert!(Roots::of(3, &all).unwrap().admit(&third));
-    // Set later, and lower than what is under way: nobody is thrown out, nobody gets in.
+    // A later limit below the number under way: the present roots continue, and no new one begins.
     let one = Roots::of(1, &all).unwrap();
     assert!(!one.admit(&third) && one.admit(&first));
 }

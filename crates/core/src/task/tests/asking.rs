@@ -17,13 +17,13 @@ fn raised(world: &World<Task>) -> Question {
 }
 
 #[test]
-fn a_run_that_asks_waits_for_the_answer_whatever_its_exit_and_goes_on_with_it() {
+fn a_question_waits_for_its_answer_whatever_the_exit() {
     for ending in [RunEnd::Exited(0), RunEnd::Exited(1), RunEnd::Lost, RunEnd::Signalled(9)] {
         let (mut world, _) = World::running();
         assert_eq!(ask(&mut world, &["this", "that"]), Outcome::Noted);
         let Outcome::AwaitingDecision(decision) = world.end_last(ending) else { panic!("{:#?}", world.log) };
         assert_eq!(world.machine.status(), Status::Blocked);
-        assert_eq!((world.machine.failures, world.machine.recoveries), (0, 0), "nothing is used up");
+        assert_eq!((world.machine.failures, world.machine.recoveries), (0, 0), "no retry and no recovery is used");
         let question = raised(&world);
         let acts: Vec<Act> = question.options.iter().map(|option| option.act).collect();
         assert_eq!((&*question.text, acts), ("which one?", vec![Act::Answer, Act::Answer, Act::Fail, Act::Cancel]));
@@ -35,7 +35,7 @@ fn a_run_that_asks_waits_for_the_answer_whatever_its_exit_and_goes_on_with_it() 
 }
 
 #[test]
-fn a_question_without_answers_has_an_open_one_and_what_is_said_last_counts() {
+fn a_question_without_options_is_open_and_the_last_verdict_counts() {
     let (mut world, _) = World::running();
     ask(&mut world, &[]);
     world.end_last(RunEnd::Exited(0));
@@ -49,7 +49,7 @@ fn a_question_without_answers_has_an_open_one_and_what_is_said_last_counts() {
 }
 
 #[test]
-fn one_that_is_cancelled_or_failed_meanwhile_asks_nobody() {
+fn a_run_that_is_cancelled_or_failed_raises_no_question() {
     for (after, status) in [(After::Cancel, Status::Cancelled), (After::Fail { error: "x".into() }, Status::Failed)] {
         let (mut world, _) = World::running();
         ask(&mut world, &[]);
@@ -62,7 +62,7 @@ fn one_that_is_cancelled_or_failed_meanwhile_asks_nobody() {
 }
 
 #[test]
-fn a_run_whose_agent_is_not_trusted_is_no_attempt_and_its_task_goes_on_where_it_was() {
+fn an_untrusted_agent_is_no_attempt_and_uses_nothing() {
     let untrusted = || Verdict::Untrusted { error: "agent a is not trusted here".into() };
     for ending in [RunEnd::Exited(1), RunEnd::Lost, RunEnd::Signalled(9)] {
         let mut world = World::task();
@@ -73,7 +73,7 @@ fn a_run_whose_agent_is_not_trusted_is_no_attempt_and_its_task_goes_on_where_it_
         let epoch = Some(world.epoch());
         assert_eq!(world.act(Input::Conclude { epoch, verdict: untrusted() }), Outcome::Noted);
         let Outcome::AwaitingDecision(decision) = world.end_last(ending) else { panic!("{:#?}", world.log) };
-        assert_eq!((world.machine.attempts, world.machine.failures, world.machine.recoveries), before, "nothing is used up");
+        assert_eq!((world.machine.attempts, world.machine.failures, world.machine.recoveries), before, "no attempt is used");
         assert_eq!(world.machine.state, State::AwaitingDecision { decision });
         let question = raised(&world);
         assert!(question.is_of_trust() && !question.is_of_run(), "{question:?}");
@@ -82,10 +82,10 @@ fn a_run_whose_agent_is_not_trusted_is_no_attempt_and_its_task_goes_on_where_it_
         assert_eq!((world.machine.attempts, world.machine.failures, world.machine.recoveries), before);
     }
     let mut world = World::task();
-    assert_eq!(world.act(Input::Conclude { epoch: None, verdict: untrusted() }), Outcome::Late, "only a run finds that");
+    assert_eq!(world.act(Input::Conclude { epoch: None, verdict: untrusted() }), Outcome::Late, "only a run has this verdict");
     world.start();
     let epoch = Some(world.epoch());
     world.act(Input::Conclude { epoch, verdict: untrusted() });
     world.stop(After::Cancel);
-    assert_eq!(world.end_last(RunEnd::Exited(1)), Outcome::Ended(Status::Cancelled), "nobody is asked");
+    assert_eq!(world.end_last(RunEnd::Exited(1)), Outcome::Ended(Status::Cancelled), "no decision is raised");
 }

@@ -1,4 +1,4 @@
-//! The escalation for a run that shows no activity, and for one that takes too long, as scripts.
+//! The escalation for a run without activity, and for one that takes too long, as scripts.
 
 use super::*;
 use crate::decision::{About, Act};
@@ -11,9 +11,9 @@ fn commands(world: &World<Task>) -> Vec<&'static str> {
         OutboxCommand::Kill { .. } => "kill",
         OutboxCommand::Nudge { .. } => "nudge",
         OutboxCommand::Deliver { .. } => "deliver",
-        OutboxCommand::Notify(_) => "tell",
+        OutboxCommand::Notify(_) => "notify",
     };
-    world.entry.iter().map(word).collect()
+    world.outbox.iter().map(word).collect()
 }
 
 /// Both kinds of task escalate the same way.
@@ -22,26 +22,26 @@ fn worlds() -> [World<Task>; 2] {
 }
 
 #[test]
-fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
+fn a_silent_run_is_nudged_then_restarted_then_escalated() {
     for mut world in worlds() {
         world.start();
         assert_eq!(world.fall_silent(), Outcome::Stuck);
         assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn", "nudge"], 1));
         assert_eq!(world.fall_silent(), Outcome::Stopping);
-        assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "not before its end");
+        assert_eq!((commands(&world), world.machine.recoveries), (vec!["spawn", "nudge", "kill"], 1), "counted at its end");
         assert_eq!(world.end_last(RunEnd::Signalled(15)), Outcome::Again(RetryReason::Stuck));
         assert_eq!(world.machine.recoveries, 2);
 
         world.pass(REST);
         world.start();
-        assert_eq!(world.fall_silent(), Outcome::Stopping, "there is no help left");
+        assert_eq!(world.fall_silent(), Outcome::Stopping, "no recovery is left");
         let Outcome::AwaitingDecision(decision) = world.end_last(RunEnd::Signalled(15)) else { panic!("{:?}", world.machine) };
         assert_eq!(world.machine.state, State::AwaitingDecision { decision: decision.clone() });
         assert_eq!(world.machine.status(), Status::Blocked);
         let before = ["added", "started", "stuck", "nudged", "stopping", "restarting"];
         assert_eq!(world.kinds()[..6], before);
         assert_eq!(world.kinds()[6..], ["started", "stuck", "stopping", "raised", "escalate"]);
-        assert_eq!(commands(&world)[3..], ["spawn", "kill", "tell"]);
+        assert_eq!(commands(&world)[3..], ["spawn", "kill", "notify"]);
 
         let raised = world.log.iter().find_map(|(seq, _, event)| match event {
             Event::Decision { id, fact: DecisionFact::Raised(question) } => Some((*seq, id, question)),
@@ -53,13 +53,13 @@ fn a_silent_run_is_nudged_then_restarted_and_then_a_person_decides() {
         let acts: Vec<_> = question.options.iter().map(|choice| choice.act).collect();
         assert_eq!((acts, question.recommended), (vec![Act::Retry, Act::Fail, Act::Skip, Act::Cancel], 1));
         assert!(question.text.contains("no activity") && question.text.contains("2 times"), "{}", question.text);
-        let Some(OutboxCommand::Notify(notice)) = world.entry.last() else { panic!("{:?}", world.entry) };
+        let Some(OutboxCommand::Notify(notice)) = world.outbox.last() else { panic!("{:?}", world.outbox) };
         assert_eq!(notice.kind, NoticeKind::Escalate);
     }
 }
 
 #[test]
-fn by_the_other_setting_it_has_failed() {
+fn with_on_exhausted_fail_the_task_fails() {
     let watch = Watch { max_recoveries: 0, on_exhausted: OnExhausted::Fail, ..WATCH };
     for mut world in worlds() {
         world.start();
@@ -72,7 +72,7 @@ fn by_the_other_setting_it_has_failed() {
 }
 
 #[test]
-fn the_next_rung_comes_after_another_time_out_and_not_a_millisecond_earlier() {
+fn escalation_steps_are_exactly_one_time_out_apart() {
     for mut world in worlds() {
         world.start();
         world.fall_silent();
@@ -83,14 +83,14 @@ fn the_next_rung_comes_after_another_time_out_and_not_a_millisecond_earlier() {
         assert_eq!(world.pulse(epoch, pulse), Outcome::Seen);
         world.now.lease = deadline;
         world.now.patience = Span::from_ms(1);
-        assert_eq!(world.pulse(epoch, pulse), Outcome::Seen, "one who was stalled makes allowance");
+        assert_eq!(world.pulse(epoch, pulse), Outcome::Seen, "a stalled runner allows more time");
         world.now.patience = Span::ZERO;
         assert_eq!(world.pulse(epoch, pulse), Outcome::Stopping);
     }
 }
 
 #[test]
-fn one_that_recovers_by_output_is_running_again_and_is_helped_anew() {
+fn output_recovers_a_stuck_run_and_resets_its_recoveries() {
     for mut world in worlds() {
         world.start();
         let epoch = world.epoch();
@@ -105,32 +105,32 @@ fn one_that_recovers_by_output_is_running_again_and_is_helped_anew() {
 }
 
 #[test]
-fn work_without_output_postpones_but_is_no_recovery() {
+fn work_without_output_postpones_the_escalation_only() {
     for mut world in worlds() {
         world.start();
         let (epoch, busy) = (world.epoch(), Pulse::Busy(Span::from_secs(1_000)));
         assert_eq!(world.pulse(epoch, busy), Outcome::Seen);
-        for helped in 1..=MAX_RECOVERIES {
+        for recoveries in 1..=MAX_RECOVERIES {
             assert_eq!(world.fall_silent(), Outcome::Stuck);
             assert_eq!(world.pulse(epoch, busy), Outcome::Recovered);
-            assert_eq!(world.machine.recoveries, helped);
+            assert_eq!(world.machine.recoveries, recoveries);
         }
-        assert_eq!(world.fall_silent(), Outcome::Stopping, "it was helped as often as allowed");
+        assert_eq!(world.fall_silent(), Outcome::Stopping, "no recovery is left");
         assert_eq!(commands(&world), ["spawn", "nudge", "nudge", "kill"]);
         let watch = Watch { timeout: Span::from_secs(10), max_recoveries: 0, on_exhausted: OnExhausted::Fail };
-        assert_eq!([49, 50].map(|secs| watch.believes(Span::from_secs(secs))), [true, false], "four limits more, in all");
+        assert_eq!([49, 50].map(|secs| watch.believes(Span::from_secs(secs))), [true, false], "four more limits");
     }
 }
 
 #[test]
-fn a_run_that_goes_on_to_put_something_out_is_well_again() {
+fn steady_output_resets_the_recoveries() {
     let (mut world, _) = World::running();
     world.end_last(RunEnd::Lost);
     world.start();
     assert_eq!(world.machine.recoveries, 1);
     let epoch = world.epoch();
     world.pulse(epoch, Pulse::Active);
-    assert_eq!(world.machine.recoveries, 1, "its first words are no proof");
+    assert_eq!(world.machine.recoveries, 1, "a first output is no proof");
     assert_eq!(world.pulse(epoch, Pulse::Steady), Outcome::Seen);
     assert_eq!(world.machine.recoveries, 0);
 }
@@ -145,7 +145,7 @@ fn a_dead_session_is_not_nudged() {
 }
 
 #[test]
-fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
+fn a_lost_run_escalates_at_the_limit_but_in_a_loop_is_an_attempt() {
     let mut world = World::task();
     for _ in 0..MAX_RECOVERIES {
         world.start();
@@ -165,7 +165,7 @@ fn lost_once_too_often_a_person_decides_but_a_loop_counts_it_as_an_attempt() {
 }
 
 #[test]
-fn overtime_is_a_failure_of_the_run_and_counts_from_its_beginning() {
+fn overtime_is_a_failure_and_counts_from_the_start_of_the_run() {
     let mut world = World::task();
     for again in [Outcome::Again(RetryReason::Overtime), Outcome::Ended(Status::Failed)] {
         world.start();
@@ -175,19 +175,19 @@ fn overtime_is_a_failure_of_the_run_and_counts_from_its_beginning() {
         assert_eq!(world.overtime(), Outcome::Seen);
         world.now.lease = began + Span::from_secs(MAX_DURATION);
         world.now.patience = Span::from_ms(1);
-        assert_eq!(world.overtime(), Outcome::Seen, "one who was stalled makes allowance");
+        assert_eq!(world.overtime(), Outcome::Seen, "a stalled runner allows more time");
         world.now.patience = Span::ZERO;
-        assert_eq!(world.overtime(), Outcome::Stopping, "signs of life do not help");
+        assert_eq!(world.overtime(), Outcome::Stopping, "activity does not help");
         assert_eq!(world.overtime(), Outcome::Stopping);
         assert_eq!(world.end_last(RunEnd::Signalled(15)), again);
     }
     assert!(world.error().starts_with("it took longer than "), "{}", world.error());
-    assert_eq!(commands(&world), ["spawn", "kill", "spawn", "kill", "tell"]);
+    assert_eq!(commands(&world), ["spawn", "kill", "spawn", "kill", "notify"]);
 }
 
-/// A runner that died between the claim and the start of the session.
+/// The runner died between the claim and the start of the session.
 #[test]
-fn what_never_began_has_not_taken_too_long() {
+fn a_run_that_never_began_has_no_overtime() {
     for mut world in worlds() {
         world.machine.spec.retries = 0;
         world.start();
@@ -199,7 +199,7 @@ fn what_never_began_has_not_taken_too_long() {
 }
 
 #[test]
-fn a_checkpoint_tells_when_something_was_last_seen() {
+fn a_checkpoint_moves_the_time_of_the_last_activity() {
     let (mut world, _) = World::running();
     let (epoch, began) = (world.epoch(), world.now.lease);
     world.pass(50);
@@ -214,7 +214,7 @@ fn a_checkpoint_tells_when_something_was_last_seen() {
 }
 
 #[test]
-fn a_person_who_takes_a_parked_task_and_returns_it_wants_it_tried_anew() {
+fn taking_and_returning_a_task_resets_its_recoveries() {
     let (mut world, _) = World::running();
     world.stop(After::Escalate { error: "x".into() });
     world.machine.recoveries = MAX_RECOVERIES;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::{Name, SectionId};
 
-/// What is in people's files today must be readable for ever.
+/// Stored data must be readable for ever.
 #[test]
 fn the_stored_form_is_frozen() {
     fn frozen<T: serde::de::DeserializeOwned + Serialize>(text: &str) {

@@ -1,18 +1,18 @@
-//! Histories of a task: all short ones, and random long ones beside a naive model.
+//! Histories of a task: all short ones, and random long ones against a naive model.
 
 use proptest::prelude::*;
 
-use super::model::{Naive, Op, op};
+use super::model::{Op, TaskModel, op};
 use super::table::{is_refusal, letters};
 use super::*;
 use crate::decision::About;
 use crate::event::DecisionFact;
 use crate::step::NoticeKind;
 
-/// How many inputs [`try_one`] knows.
+/// The number of inputs of [`try_one`].
 const CHOICES: usize = 21;
 
-/// Small inputs that collide in many ways: a runner, its runs and their ends, and people who want other things.
+/// Small inputs that collide in many ways: a runner, its runs and their ends, and commands of people.
 fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
     let epoch = world.epoch();
     match choice {
@@ -47,7 +47,7 @@ fn try_one(world: &mut World<Task>, choice: usize) -> Outcome {
     }
 }
 
-/// What no single step may do, whatever it is.
+/// Asserts what must hold for every single step.
 fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Outcome) {
     let (old, new) = (&before.machine, &after.machine);
     let is_uncounted = after.log.len() > before.log.len() && gives_back(&after.log.last().unwrap().2);
@@ -66,7 +66,7 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
         }
     }
     if is_refusal(outcome) {
-        assert_eq!((new, &after.log, &after.entry), (old, &before.log, &before.entry), "a refusal changes nothing");
+        assert_eq!((new, &after.log, &after.outbox), (old, &before.log, &before.outbox), "a refusal changes nothing");
     }
     match (old.live(), new.live()) {
         (Some(old), Some(new)) => assert_eq!((&old.run, old.epoch), (&new.run, new.epoch), "one run at a time"),
@@ -82,11 +82,11 @@ fn assert_step_is_sound(before: &World<Task>, after: &World<Task>, outcome: &Out
     }
     if let State::Stopping { then, .. } = &old.state {
         match &new.state {
-            State::Stopping { then: now, .. } => assert!(now.weight() >= then.weight(), "{then:?} became {now:?}"),
+            State::Stopping { then: now, .. } => assert!(now.precedence() >= then.precedence(), "{then:?} became {now:?}"),
             State::Pending | State::Backoff { .. } | State::Held => {
                 assert!(matches!(then, After::Restart | After::Overtime { .. } | After::PutBack { .. }))
             }
-            // The last one if it could not even begin.
+            // Also after overtime or a restart, if the run could not even begin and no recoveries are left.
             State::AwaitingDecision { .. } => {
                 assert!(!matches!(then, After::Fail { .. } | After::Cancel))
             }
@@ -104,13 +104,14 @@ fn gives_back(event: &Event) -> bool {
     matches!(event, Event::Task { fact: TaskFact::Restarting { attempts: Some(_), .. }, .. })
 }
 
-/// What the log and the outbox commands tell: runs one after the other, numbered without a gap but for those that could not begin, each killed at most once; never
-/// more attempts or help than allowed; every question with its task.
+/// Asserts what must hold for the log and the outbox: runs one after the other, numbered without a gap except for the
+/// ones that could not begin, each killed at most once; never more attempts or recoveries than allowed; every question
+/// with its task.
 fn assert_log_is_sound(world: &World<Task>) {
     let is_loop = world.machine.spec.restart.is_some();
     let (mut live, mut spawned, mut cancelled) = (None, Vec::new(), false);
     let (mut nudges, mut raised, mut parked) = (0, None, 0);
-    // Since a person last asked for a retry.
+    // Since the last retry by a person.
     let (mut begun, mut helped) = (0, 0);
     let mut counted = 0;
     for (_, _, event) in &world.log {
@@ -118,16 +119,16 @@ fn assert_log_is_sound(world: &World<Task>) {
             Event::Task { fact, .. } => fact,
             Event::Decision { id, fact: DecisionFact::Raised(question) } => {
                 assert_eq!(question.about, About::Task(world.machine.id.clone()));
-                assert_eq!(raised.replace(id), None, "the one before was told of");
+                assert_eq!(raised.replace(id), None, "the question before has its event");
                 continue;
             }
-            other => unreachable!("a task tells of itself and of its questions, not {other:?}"),
+            other => unreachable!("a task has events about itself and its questions only, not {other:?}"),
         };
         match fact {
             TaskFact::Started { run, attempt, restart, .. } => {
                 assert_eq!((live, *attempt), (None, counted), "{:#?}", world.log);
                 counted += 1;
-                assert!(!cancelled, "nobody restarts what was cancelled");
+                assert!(!cancelled, "a cancelled task does not start");
                 assert_eq!(*restart, is_loop.then_some(begun), "attempts are announced one after the other");
                 live = Some(run);
                 spawned.push(run.clone());
@@ -165,10 +166,10 @@ fn assert_log_is_sound(world: &World<Task>) {
             }
             TaskFact::Escalated { run, decision, .. } => {
                 assert_eq!((live.take(), raised.take()), (Some(run), Some(decision)));
-                // What came to nothing and was not followed by another is not counted, until a retry.
+                // A run without a result and without a successor is not counted, until a retry.
                 (parked, begun) = (parked + 1, begun - 1);
             }
-            TaskFact::Asked { .. } | TaskFact::Answered { .. } => unreachable!("nobody asks here"),
+            TaskFact::Asked { .. } | TaskFact::Answered { .. } => unreachable!("no run asks here"),
             TaskFact::Awaiting { run, .. } | TaskFact::Landing { run, .. } => assert_eq!(live.take(), run.as_ref()),
             TaskFact::SentBack { .. } => assert_eq!(live, None),
             TaskFact::Complete { run, .. } | TaskFact::Failed { run, .. } | TaskFact::Cancelled { run } => {
@@ -188,26 +189,23 @@ fn assert_log_is_sound(world: &World<Task>) {
         }
     }
     assert_eq!((live, raised), (world.machine.live().map(|live| &live.run), None));
-    let of =
-        |kind: fn(&OutboxCommand) -> bool| world.entry.iter().filter(move |command| kind(command)).filter_map(OutboxCommand::run);
+    let of = |kind: fn(&OutboxCommand) -> bool| {
+        world.outbox.iter().filter(move |command| kind(command)).filter_map(OutboxCommand::run)
+    };
     assert!(of(|command| matches!(command, OutboxCommand::Spawn { .. })).eq(&spawned));
-    assert_eq!(
-        of(|command| matches!(command, OutboxCommand::Nudge { .. })).count(),
-        nudges,
-        "one nudge for each that is told of"
-    );
+    assert_eq!(of(|command| matches!(command, OutboxCommand::Nudge { .. })).count(), nudges, "one nudge for each event");
     let killed: Vec<_> = of(|command| matches!(command, OutboxCommand::Kill { .. })).collect();
     let distinct: std::collections::BTreeSet<_> = killed.iter().collect();
     assert_eq!(distinct.len(), killed.len(), "killed twice: {killed:?}");
-    let told = |kind| {
+    let notices = |kind| {
         let is_one = |command: &&OutboxCommand| matches!(command, OutboxCommand::Notify(notice) if notice.kind == kind);
-        world.entry.iter().filter(is_one).count()
+        world.outbox.iter().filter(is_one).count()
     };
     let failed = world.kinds().iter().filter(|kind| **kind == "failed").count();
-    assert_eq!((told(NoticeKind::Escalate), told(NoticeKind::TaskFailed)), (parked, failed), "people are told once");
+    assert_eq!((notices(NoticeKind::Escalate), notices(NoticeKind::TaskFailed)), (parked, failed), "one notification each");
 }
 
-/// Whoever speaks for a run that is over is refused, and nothing changes.
+/// Asserts that inputs about a run that is over are refused and change nothing.
 fn assert_earlier_runs_are_powerless(world: &World<Task>) {
     for (seq, _, event) in &world.log {
         let Event::Task { fact: TaskFact::Started { run, .. }, .. } = event else { continue };
@@ -229,14 +227,14 @@ fn assert_earlier_runs_are_powerless(world: &World<Task>) {
         let checkpoint = Input::Checkpoint { epoch, output_bytes: 1, quiet: Span::ZERO };
         assert_eq!(later.act(checkpoint), Outcome::Fenced(current));
         assert_eq!(later.say(Some(epoch), true), Outcome::Fenced(current));
-        assert_eq!((&later.machine, &later.log, &later.entry), (&world.machine, &world.log, &world.entry));
+        assert_eq!((&later.machine, &later.log, &later.outbox), (&world.machine, &world.log, &world.outbox));
     }
 }
 
-/// Time alone changes something at the deadline and not a millisecond earlier.
+/// Asserts that time alone changes something at the deadline and not a millisecond earlier.
 fn assert_deadline_is_exact(world: &World<Task>) {
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000_000)));
-    let look = |world: &mut World<Task>| match &world.machine.state {
+    let poll = |world: &mut World<Task>| match &world.machine.state {
         State::Backoff { .. } => drop(world.act(Input::MakeReady)),
         State::Awaiting { .. } => drop(world.act(Input::Settle { children: 1 })),
         State::Running(_) | State::Stuck { .. } | State::Stopping { .. } => drop(world.pulse(epoch, long)),
@@ -257,17 +255,17 @@ fn assert_deadline_is_exact(world: &World<Task>) {
     match world.machine.next_deadline(Span::from_secs(TIMEOUT)) {
         None => {
             later.pass(1_000_000);
-            look(&mut later);
+            poll(&mut later);
             assert_eq!(&later.machine, &world.machine);
         }
-        // That is the end of a lock, which is looked at elsewhere.
+        // The end of a lock, which is handled elsewhere.
         Some(deadline) if matches!(world.machine.state, State::Manual { until: Some(until), .. } if until == deadline) => {}
         Some(deadline) => {
             later.now.lease = Lease(deadline.0 - 1);
-            look(&mut later);
+            poll(&mut later);
             assert_eq!(letters(&later.machine.state), letters(&world.machine.state));
             later.now.lease = deadline;
-            look(&mut later);
+            poll(&mut later);
             assert_ne!(letters(&later.machine.state), letters(&world.machine.state), "{:?}", world.machine);
         }
     }
@@ -296,7 +294,7 @@ fn explore(world: &World<Task>, depth: u32) -> usize {
 #[test]
 fn all_orders_of_a_few_inputs_keep_the_invariants() {
     assert_eq!(explore(&World::task(), 4), CHOICES.pow(4));
-    // From a task that was started and lost before, so that its counters are used up within reach.
+    // From a task that was started and lost before, so that its counters can run out.
     let mut world = World::task();
     for _ in 1..MAX_RECOVERIES {
         world.start();
@@ -309,7 +307,7 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
 #[test]
 fn all_orders_of_a_few_inputs_keep_the_invariants_of_a_loop() {
     assert_eq!(explore(&World::looping(), 4), CHOICES.pow(4));
-    // At its last attempt but one, after a nudge.
+    // From its last attempt but one, after a nudge.
     let mut world = World::looping();
     for _ in 2..MAX_ATTEMPTS {
         world.start();
@@ -321,9 +319,9 @@ fn all_orders_of_a_few_inputs_keep_the_invariants_of_a_loop() {
     assert_eq!(explore(&world, 3), CHOICES.pow(3));
 }
 
-/// Does one op in the world.
+/// Executes one operation in the world.
 fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, op: &Op) -> Option<Outcome> {
-    // An epoch from before the first run, if there were not so many.
+    // An epoch from before the first run, if there were fewer runs.
     let epoch = |back: usize| epochs.iter().rev().nth(back).copied().unwrap_or(Epoch(1));
     let number = |back: usize| run(world.runs().wrapping_sub(back));
     let pulse = |back: usize, pulse| Input::Heartbeat { epoch: epoch(back), pulse, watch };
@@ -338,7 +336,7 @@ fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, op: &Op)
         }
         Op::Overtime(back) => world.act(Input::Overtime { run: number(back), max: Span::from_secs(MAX_DURATION) }),
         Op::Say(back, done) => world.say(Some(epoch(back)), done),
-        Op::SayByHand(done) => world.say(None, done),
+        Op::SayManually(done) => world.say(None, done),
         Op::Stop(0) => world.stop(After::PutBack { now: false }),
         Op::Stop(1) => world.stop(After::Restart),
         Op::Stop(2) => world.stop(After::Overtime { max: Span::from_secs(MAX_DURATION) }),
@@ -365,7 +363,7 @@ fn play(world: &mut World<Task>, watch: Watch, epochs: &mut Vec<Epoch>, op: &Op)
     Some(outcome)
 }
 
-fn agree(mut world: World<Task>, mut model: Naive, ops: &[Op]) -> Result<(), TestCaseError> {
+fn agree(mut world: World<Task>, mut model: TaskModel, ops: &[Op]) -> Result<(), TestCaseError> {
     let on_exhausted = if model.escalates { OnExhausted::Escalate } else { OnExhausted::Fail };
     let (watch, mut epochs) = (Watch { on_exhausted, ..WATCH }, Vec::new());
     for op in ops {
@@ -401,7 +399,7 @@ fn agree(mut world: World<Task>, mut model: Naive, ops: &[Op]) -> Result<(), Tes
 proptest! {
     #[test]
     fn random_histories_agree_with_a_naive_task(ops in prop::collection::vec(op(), 1..120), escalates: bool) {
-        agree(World::task(), Naive::new(None, escalates), &ops)?;
+        agree(World::task(), TaskModel::new(None, escalates), &ops)?;
     }
 
     #[test]
@@ -412,6 +410,6 @@ proptest! {
     ) {
         let mut world = World::looping();
         world.machine.spec.restart = Some(Policy { on_children_timeout: on_timeout, ..POLICY });
-        agree(world, Naive::new(Some(on_timeout), escalates), &ops)?;
+        agree(world, TaskModel::new(Some(on_timeout), escalates), &ops)?;
     }
 }

@@ -1,4 +1,4 @@
-//! The landing of a task's work: every state against what the queue and people say of it.
+//! The landing of a task's work: every state against the ends of the entry and commands of people.
 
 use super::table::letters;
 use super::*;
@@ -48,12 +48,12 @@ fn ends() -> [(LandingEnd, Outcome, &'static str); 6] {
 }
 
 #[test]
-fn the_end_of_the_entry_is_that_of_the_task_or_brings_it_back() {
+fn the_end_of_the_entry_ends_the_task_or_brings_it_back() {
     for (end, outcome, state) in ends() {
         let mut world = landing();
         assert_eq!(world.act(Input::LandingEnded(end.clone())), outcome, "{end:?}");
         assert_eq!(letters(&world.machine.state), state, "{end:?}");
-        // Once: whatever is said of an entry that the task does not wait for any more changes nothing.
+        // Only once: an input about an entry that the task does not wait for changes nothing.
         let before = world.machine.clone();
         let outcome = world.act(Input::LandingEnded(end));
         assert_eq!((outcome, &world.machine), (Outcome::NotPending(before.status()), &before));
@@ -61,7 +61,7 @@ fn the_end_of_the_entry_is_that_of_the_task_or_brings_it_back() {
 }
 
 #[test]
-fn only_the_queue_completes_what_lands() {
+fn only_the_merge_queue_completes_a_task_that_lands() {
     let mut world = landing();
     let before = world.machine.clone();
     for input in [
@@ -86,12 +86,12 @@ fn only_the_queue_completes_what_lands() {
 }
 
 #[test]
-fn a_run_that_says_no_change_completes_without_landing() {
+fn a_run_without_changes_completes_without_landing() {
     let mut world = running();
     let epoch = Some(world.epoch());
     world.act(Input::Conclude { epoch, verdict: Verdict::NoChange { output: None } });
     assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Ended(Status::Completed));
-    // A loop waits for its children all the same.
+    // A loop waits for its children nevertheless.
     let mut world = World::looping();
     world.machine.spec.land = Some(Box::new(to()));
     world.start();
@@ -111,9 +111,9 @@ fn a_loop_lands_after_its_children() {
 }
 
 #[test]
-fn a_person_lands_what_no_run_is_at() {
+fn a_person_can_land_a_task_without_a_live_run() {
     let mut world = World::task();
-    assert_eq!(world.act(Input::Land(Box::new(to()))), Outcome::Landing, "whether it was to land or not");
+    assert_eq!(world.act(Input::Land(Box::new(to()))), Outcome::Landing, "also a task that does not land by itself");
     let mut world = running();
     let epoch = world.epoch();
     assert_eq!(world.act(Input::Land(Box::new(to()))), Outcome::Busy(epoch));

@@ -11,7 +11,7 @@ fn awaiting(on_children_timeout: OnTimeout) -> World<Task> {
     world
 }
 
-/// The numbers that were announced.
+/// The attempt numbers in the events.
 fn announced(world: &World<Task>) -> Vec<Option<u32>> {
     let number = |event: &Event| match event {
         Event::Task { fact: TaskFact::Started { restart, .. }, .. } => Some(*restart),
@@ -21,7 +21,7 @@ fn announced(world: &World<Task>) -> Vec<Option<u32>> {
 }
 
 #[test]
-fn it_is_tried_so_often_and_not_once_more() {
+fn a_loop_ends_after_its_last_attempt() {
     let mut world = World::looping();
     for _ in 1..MAX_ATTEMPTS {
         world.start();
@@ -36,38 +36,38 @@ fn it_is_tried_so_often_and_not_once_more() {
 
     world.act(Input::Retry);
     world.start();
-    assert_eq!(announced(&world).last(), Some(&Some(0)), "a retry begins anew");
+    assert_eq!(announced(&world).last(), Some(&Some(0)), "a retry starts again from zero");
 }
 
 #[test]
-fn a_run_that_never_began_is_announced_again_at_once() {
+fn a_run_that_never_began_is_repeated_at_once() {
     let mut world = World::looping();
     world.start();
     assert_eq!(world.end_last(RunEnd::Never), Outcome::Again(RetryReason::Never));
-    assert_eq!(world.machine.state, State::Pending, "nothing was tried, so there is nothing to rest from");
+    assert_eq!(world.machine.state, State::Pending, "without an attempt there is no backoff");
     world.start();
     assert_eq!((announced(&world), world.machine.attempts), (vec![Some(0), Some(0)], 2));
 }
 
 #[test]
-fn it_rests_to_the_millisecond() {
+fn the_backoff_is_exact_to_the_millisecond() {
     let mut world = World::looping();
     world.start();
     world.end_last(RunEnd::Exited(1));
     let until = world.now.lease + Span::from_secs(REST);
     assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(until));
     world.now.lease = Lease(until.0 - 1);
-    // One who was stalled need not wait longer: nothing is taken from anybody.
+    // A stalled runner need not wait longer: no grant is taken away.
     world.now.patience = Span::from_secs(15);
     assert!(!world.machine.is_due(world.now.lease));
     assert_eq!(world.start(), Outcome::NotPending(Status::Pending));
     assert_eq!(world.act(Input::MakeReady), Outcome::NotPending(Status::Pending));
     world.now.lease = until;
     assert!(world.machine.is_due(until));
-    let mut ripe = world.clone();
-    assert_eq!(ripe.act(Input::MakeReady), Outcome::Clear);
-    assert_eq!((&ripe.machine.state, ripe.log.len()), (&State::Pending, world.log.len()), "that is no news");
-    for mut world in [world, ripe] {
+    let mut ready = world.clone();
+    assert_eq!(ready.act(Input::MakeReady), Outcome::Clear);
+    assert_eq!((&ready.machine.state, ready.log.len()), (&State::Pending, world.log.len()), "that has no event");
+    for mut world in [world, ready] {
         assert!(matches!(world.start(), Outcome::Started(_)));
     }
 }
@@ -82,7 +82,7 @@ fn without_a_delay_the_next_attempt_follows_at_once() {
 }
 
 #[test]
-fn done_ends_it_while_it_waits_and_while_it_rests() {
+fn done_ends_a_loop_while_it_is_pending_or_backs_off() {
     let found = || Input::Found { marker: Marker::Done, children: 0 };
     let mut world = World::looping();
     assert_eq!(world.act(found()), Outcome::Ended(Status::Completed));
@@ -96,11 +96,11 @@ fn done_ends_it_while_it_waits_and_while_it_rests() {
     let mut world = World::looping();
     world.start();
     assert_eq!(world.act(found()), Outcome::NotPending(Status::InProgress), "its run may still be writing");
-    assert_eq!(World::task().act(found()), Outcome::NotPending(Status::Pending), "it is no loop");
+    assert_eq!(World::task().act(found()), Outcome::NotPending(Status::Pending), "it is not a loop");
 }
 
 #[test]
-fn the_result_waits_with_it_for_the_children() {
+fn the_result_of_a_loop_waits_for_its_children() {
     let mut world = World::looping();
     world.start();
     let epoch = world.epoch();
@@ -113,7 +113,7 @@ fn the_result_waits_with_it_for_the_children() {
 }
 
 #[test]
-fn children_have_their_time_to_the_millisecond_and_then_the_policy_decides() {
+fn the_time_of_children_is_exact_to_the_millisecond() {
     for (policy, outcome, last) in [
         (OnTimeout::Warn, Outcome::Ended(Status::Completed), "complete"),
         (OnTimeout::Fail, Outcome::Ended(Status::Failed), "failed"),
@@ -131,14 +131,14 @@ fn children_have_their_time_to_the_millisecond_and_then_the_policy_decides() {
     let mut world = awaiting(OnTimeout::Kill);
     world.pass(REST);
     world.act(Input::Settle { children: 2 });
-    assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), None, "they are cancelled once");
+    assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), None, "the children are cancelled once");
     world.pass(1_000_000);
     assert_eq!(world.act(Input::Settle { children: 1 }), Outcome::Awaiting(1));
     assert_eq!(world.act(Input::Settle { children: 0 }), Outcome::Ended(Status::Completed));
 }
 
 #[test]
-fn a_warning_is_in_the_log() {
+fn a_warning_is_logged() {
     let mut world = awaiting(OnTimeout::Warn);
     world.pass(REST);
     world.act(Input::Settle { children: 2 });
@@ -153,19 +153,19 @@ fn only_a_loop_waits_for_its_children() {
 }
 
 #[test]
-fn what_an_earlier_attempt_says_is_fenced() {
+fn the_verdict_of_an_earlier_attempt_is_fenced() {
     let mut world = World::looping();
     world.start();
     let first = world.epoch();
     world.end_last(RunEnd::Exited(1));
-    assert_eq!(world.say(Some(first), true), Outcome::Fenced(None), "while it rests");
+    assert_eq!(world.say(Some(first), true), Outcome::Fenced(None), "during the backoff");
     world.pass(REST);
     world.start();
     assert_eq!(world.say(Some(first), true), Outcome::Fenced(Some(world.epoch())));
 }
 
 #[test]
-fn each_way_to_end_has_its_word() {
+fn each_end_of_an_attempt_has_its_retry_reason() {
     for (said, ending, word) in [
         (false, RunEnd::Exited(0), RetryReason::NoVerdict),
         (true, RunEnd::Exited(0), RetryReason::Failed),
@@ -192,7 +192,7 @@ fn each_way_to_end_has_its_word() {
 }
 
 #[test]
-fn who_has_worked_on_it_by_hand_gives_back_all_attempts() {
+fn manual_work_resets_the_attempts_of_a_loop() {
     let mut world = World::looping();
     world.start();
     world.end_last(RunEnd::Exited(1));

@@ -17,17 +17,17 @@ mod model;
 mod putting_back;
 mod table;
 
-/// How long a run may be silent here, in seconds.
+/// How long a run may be silent, in seconds.
 pub(super) const TIMEOUT: i64 = 60;
-/// How often a task is helped here.
+/// How many recoveries a task has.
 pub(super) const MAX_RECOVERIES: u32 = 2;
-/// How many retries the task has here.
+/// How many retries a task has.
 pub(super) const RETRIES: u32 = 1;
-/// How many attempts a loop has here.
+/// How many attempts a loop has.
 pub(super) const MAX_ATTEMPTS: u32 = 3;
-/// How long a loop rests, and how long its children have time, in seconds: longer than the time-out above.
+/// The backoff of a loop, and the time of its children, in seconds: longer than the time-out above.
 pub(super) const REST: i64 = 90;
-/// How long a run may take here, in seconds.
+/// How long a run may take, in seconds.
 pub(super) const MAX_DURATION: i64 = 200;
 
 pub(super) const WATCH: Watch =
@@ -44,7 +44,7 @@ pub(crate) fn spec(title: &str) -> Spec {
     Spec { work: Some(Work::Run("make".into())), retries: RETRIES, ..Spec::new(title.parse().unwrap()) }
 }
 
-/// A session that could not begin, because the machine lacked something or for another reason.
+/// A session that could not begin, because of a shortage or for another reason.
 pub(super) fn not_begun(is_shortage: bool) -> RunEnd {
     RunEnd::NotBegun { error: "no room".into(), is_shortage }
 }
@@ -59,7 +59,7 @@ impl World<Task> {
         World::of(spec("build"))
     }
 
-    /// A task whose first run has begun, with the epoch of that.
+    /// A task whose first run has begun, with the epoch of the run.
     pub(super) fn running() -> (World<Task>, Epoch) {
         let mut world = World::task();
         world.start();
@@ -123,12 +123,12 @@ impl World<Task> {
         self.act(Input::End { run: run(number), ending, ran: None, marker, children, watch: WATCH })
     }
 
-    /// The last run ends, and has left DONE behind.
+    /// Ends the last run, which has left DONE behind.
     pub(super) fn end_done(&mut self, children: u32) -> Outcome {
         self.end_with(self.runs(), RunEnd::Exited(0), Marker::Done, children)
     }
 
-    /// The last run shows no activity for as long as is too long.
+    /// The last run shows no activity for longer than the time-out.
     pub(super) fn fall_silent(&mut self) -> Outcome {
         self.pass(TIMEOUT);
         self.pulse(self.epoch(), Pulse::Idle(Span::from_secs(1_000)))
@@ -144,7 +144,7 @@ impl World<Task> {
         self.act(Input::Take { holder: HolderId::new("ann").unwrap(), epoch, until })
     }
 
-    /// The last run ends by itself, after it has run for so long.
+    /// The last run ends by itself, after this time.
     pub(super) fn end_after(&mut self, ending: RunEnd, secs: i64) -> Outcome {
         let (run, ran) = (run(self.runs()), Some(Span::from_secs(secs)));
         self.act(Input::End { run, ending, ran, marker: Marker::Absent, children: 0, watch: WATCH })
@@ -164,7 +164,7 @@ impl World<Task> {
 }
 
 #[test]
-fn a_run_that_prints_is_not_stuck_and_is_not_looked_at_all_the_time() {
+fn output_moves_the_deadline_of_the_next_check() {
     let (mut world, epoch) = World::running();
     world.pass(TIMEOUT);
     let timeout = Span::from_secs(TIMEOUT);
@@ -180,7 +180,7 @@ fn a_run_that_prints_is_not_stuck_and_is_not_looked_at_all_the_time() {
 }
 
 #[test]
-fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
+fn a_run_without_any_activity_makes_no_progress() {
     let (mut world, epoch) = World::running();
     world.pass(TIMEOUT);
     assert_eq!(world.pulse(epoch, Pulse::Idle(Span::from_secs(1_000))), Outcome::Stuck);
@@ -189,7 +189,7 @@ fn a_run_of_which_nothing_was_ever_seen_makes_no_progress() {
 }
 
 #[test]
-fn a_runner_that_was_stalled_calls_no_run_stuck_for_as_long() {
+fn a_stall_of_the_runner_delays_the_detection_of_stuck_runs() {
     let (mut world, _) = World::running();
     let (epoch, long) = (world.epoch(), Pulse::Idle(Span::from_secs(1_000)));
     world.now.patience = Span::from_secs(15);
@@ -200,22 +200,22 @@ fn a_runner_that_was_stalled_calls_no_run_stuck_for_as_long() {
 }
 
 #[test]
-fn a_stuck_run_that_speaks_is_watched_again() {
+fn a_stuck_run_that_reports_a_verdict_is_watched_again() {
     let (mut world, epoch) = World::running();
     world.pulse(epoch, Pulse::SessionDead);
     assert_eq!(world.say(Some(epoch), true), Outcome::Noted);
     assert_eq!(world.kinds(), ["added", "started", "stuck", "recovered"]);
     assert_eq!(world.machine.next_deadline(Span::from_secs(TIMEOUT)), Some(world.now.lease + Span::from_secs(TIMEOUT)));
-    assert_eq!(world.end_last(RunEnd::Lost), Outcome::Ended(Status::Completed), "what the run has said counts");
+    assert_eq!(world.end_last(RunEnd::Lost), Outcome::Ended(Status::Completed), "the verdict of the run counts");
 }
 
 #[test]
-fn a_wish_that_says_more_replaces_one_that_says_less() {
+fn a_stronger_stop_request_replaces_a_weaker_one() {
     let fail = || After::Fail { error: "too long".into() };
     let then = |wishes: &[After]| {
         let (mut world, epoch) = World::running();
         wishes.iter().for_each(|wish| assert_eq!(world.stop(wish.clone()), Outcome::Stopping));
-        assert_eq!(world.entry.len(), 2, "one spawn and one kill: {:?}", world.entry);
+        assert_eq!(world.outbox.len(), 2, "one spawn and one kill: {:?}", world.outbox);
         world.say(Some(epoch), true);
         world.end_last(RunEnd::Signalled(15))
     };
@@ -229,7 +229,7 @@ fn a_wish_that_says_more_replaces_one_that_says_less() {
 }
 
 #[test]
-fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
+fn restarts_are_recoveries_and_have_a_limit() {
     let mut world = World::task();
     for _ in 0..MAX_RECOVERIES {
         world.start();
@@ -251,12 +251,12 @@ fn a_restart_is_a_recovery_and_recoveries_are_bounded() {
         assert_eq!(world.act(Input::Retry), Outcome::Clear);
         world.start();
         let again = Outcome::Again(RetryReason::Lost);
-        assert_eq!(world.end_last(RunEnd::Lost), again, "a retry by a person gives all of them back");
+        assert_eq!(world.end_last(RunEnd::Lost), again, "a retry by a person resets the recoveries");
     }
 }
 
 #[test]
-fn the_error_is_what_the_run_said_or_else_how_it_ended() {
+fn the_error_is_the_one_of_the_run_or_else_its_end() {
     for (said, ending, error) in [
         (true, RunEnd::Exited(3), "bad"),
         (false, RunEnd::Exited(3), "exit status 3"),
@@ -276,7 +276,7 @@ fn the_error_is_what_the_run_said_or_else_how_it_ended() {
 }
 
 #[test]
-fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
+fn the_error_of_a_failed_run_is_logged_though_another_follows() {
     let (mut world, epoch) = World::running();
     world.say(Some(epoch), false);
     assert_eq!(world.end_last(RunEnd::Exited(0)), Outcome::Again(RetryReason::Failed));
@@ -286,7 +286,7 @@ fn what_a_failed_run_said_is_in_the_log_though_another_follows() {
 }
 
 #[test]
-fn the_words_for_how_a_task_stands_are_the_same_everywhere() {
+fn status_words_are_the_same_everywhere() {
     for status in Status::ALL {
         assert_eq!(Status::parse(status.as_str()), Some(status));
         assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());

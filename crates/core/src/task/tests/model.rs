@@ -1,4 +1,4 @@
-//! The task as one would explain it at a whiteboard: runs are numbers, times are seconds, states are words.
+//! The naive model of a task: runs are numbers, times are seconds, states are words.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(super) enum Op {
     Checkpoint(usize, i64),
     Overtime(usize),
     Say(usize, bool),
-    SayByHand(bool),
+    SayManually(bool),
     Stop(u8),
     End(usize, RunEnd, Marker, u32),
     MakeReady,
@@ -50,7 +50,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
         1 => (back(), secs()).prop_map(|(back, secs)| Op::Checkpoint(back, secs)),
         1 => back().prop_map(Op::Overtime),
         2 => (back(), any::<bool>()).prop_map(|(back, done)| Op::Say(back, done)),
-        1 => any::<bool>().prop_map(Op::SayByHand),
+        1 => any::<bool>().prop_map(Op::SayManually),
         2 => (0..6_u8).prop_map(Op::Stop),
         8 => (back(), ending, marker(), 0..3_u32).prop_map(|(back, ending, marker, children)| Op::End(back, ending, marker, children)),
         1 => Just(Op::MakeReady),
@@ -63,18 +63,18 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-pub(super) struct Naive {
+pub(super) struct TaskModel {
     pub(super) time: i64,
     pub(super) word: &'static str,
     pub(super) runs: usize,
     pub(super) live: Option<Attempt>,
     pub(super) failures: u32,
     pub(super) recoveries: u32,
-    /// What becomes of children that take too long, if it is a loop.
+    /// The policy for children that take too long, if it is a loop.
     pub(super) looping: Option<OnTimeout>,
-    /// Whether a person decides when it was helped as often as allowed.
+    /// Whether a person decides when no recoveries are left.
     pub(super) escalates: bool,
-    /// When the rest, or the time of the children, is over.
+    /// When the backoff, or the time of the children, is over.
     pub(super) until: i64,
     /// The grant of the person who works on it.
     pub(super) grant: i64,
@@ -86,19 +86,18 @@ pub(super) struct Attempt {
     pub(super) heard: i64,
     pub(super) stuck: Option<i64>,
     pub(super) is_dead: bool,
-    /// What is to follow when it was stopped, as a weight: to be put back, to be restarted, overtime, a person decides, to fail,
-    /// to be cancelled.
+    /// The precedence of the requested stop: put back, restart, overtime, escalate, fail, cancel.
     pub(super) wish: Option<u8>,
     pub(super) said: Option<bool>,
 }
 
-impl Naive {
-    pub(super) fn new(looping: Option<OnTimeout>, escalates: bool) -> Naive {
+impl TaskModel {
+    pub(super) fn new(looping: Option<OnTimeout>, escalates: bool) -> TaskModel {
         let (time, word, runs, live) = (0, "pending", 0, None);
-        Naive { time, word, runs, live, failures: 0, recoveries: 0, looping, escalates, until: 0, grant: 0 }
+        TaskModel { time, word, runs, live, failures: 0, recoveries: 0, looping, escalates, until: 0, grant: 0 }
     }
 
-    /// The live run, if that is the one which is spoken of.
+    /// The live run, if the operation is about it.
     fn at(&mut self, back: usize) -> Option<&mut Attempt> {
         self.live.as_mut().filter(|_| back == 0)
     }
@@ -107,7 +106,7 @@ impl Naive {
         ["completed", "failed", "cancelled", "skipped"].contains(&self.word)
     }
 
-    /// Neither a run works on it nor is it over, and it does not wait for its children.
+    /// Whether a person may take or mark it: no run works on it, it is not over, and it does not wait for its children.
     fn is_free(&self) -> bool {
         self.live.is_none() && ["pending", "resting", "parked", "by hand", "review"].contains(&self.word)
     }
@@ -116,7 +115,7 @@ impl Naive {
         self.recoveries < MAX_RECOVERIES
     }
 
-    /// Nothing helps any more: so much does the wish weigh.
+    /// The precedence of the stop when no recoveries are left.
     fn last_wish(&self) -> u8 {
         if self.escalates { 3 } else { 4 }
     }
@@ -209,7 +208,7 @@ impl Naive {
         }
     }
 
-    /// Its session could not begin: it waits for 1, 2, 4, … seconds, as often as it is helped.
+    /// Its session could not begin: it backs off for 1, 2, 4, … seconds, as long as it has recoveries.
     fn rest_or_give_up(&mut self) {
         if !self.has_help() {
             return self.give_up();
@@ -296,7 +295,7 @@ impl Naive {
                     }
                 }
             }
-            Op::SayByHand(done) => {
+            Op::SayManually(done) => {
                 if self.live.is_none() && !self.is_over() {
                     self.word = if *done { "completed" } else { "failed" };
                 }
@@ -342,7 +341,7 @@ impl Naive {
         }
     }
 
-    /// How things stand, in the words of the table.
+    /// The state in the words of the table.
     pub(super) fn letters(&self) -> &'static str {
         match &self.live {
             Some(Attempt { wish: Some(wish), .. }) => {

@@ -1,4 +1,4 @@
-//! What becomes of a run that a person stops, so that its task is pending again.
+//! Runs that a person stops so that the task is pending again.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn ran(world: &mut World<Task>, ending: RunEnd) -> Outcome {
 }
 
 #[test]
-fn a_stopped_run_uses_no_attempt_no_retry_and_no_recovery() {
+fn a_stopped_run_uses_no_attempt_retry_or_recovery() {
     for mut world in [World::task(), World::looping()] {
         for ending in [RunEnd::Signalled(15), RunEnd::Exited(0), RunEnd::Exited(3), RunEnd::Lost, RunEnd::Never, not_begun(false)]
         {
@@ -26,7 +26,7 @@ fn a_stopped_run_uses_no_attempt_no_retry_and_no_recovery() {
 }
 
 #[test]
-fn a_run_that_ended_by_itself_before_anybody_asked_is_what_it_was() {
+fn a_run_that_ended_before_the_request_counts() {
     let mut world = World::task();
     stopped(&mut world);
     assert_eq!(ran(&mut world, RunEnd::Exited(1)), Outcome::Again(RetryReason::Failed));
@@ -36,7 +36,7 @@ fn a_run_that_ended_by_itself_before_anybody_asked_is_what_it_was() {
 }
 
 #[test]
-fn what_a_stopped_run_has_said_of_its_result_counts() {
+fn the_verdict_of_a_stopped_run_counts() {
     for (done, outcome) in [(true, Outcome::Ended(Status::Completed)), (false, Outcome::Again(RetryReason::Failed))] {
         let (mut world, epoch) = World::running();
         world.say(Some(epoch), done);
@@ -49,9 +49,9 @@ fn what_a_stopped_run_has_said_of_its_result_counts() {
 }
 
 #[test]
-fn who_loses_patience_asks_again_and_changes_nothing_else() {
+fn a_hurried_stop_kills_at_once_and_changes_nothing_else() {
     let kills = |world: &World<Task>| -> Vec<bool> {
-        let kills = world.entry.iter().filter_map(|command| match command {
+        let kills = world.outbox.iter().filter_map(|command| match command {
             OutboxCommand::Kill { now, .. } => Some(*now),
             _ => None,
         });
@@ -66,7 +66,7 @@ fn who_loses_patience_asks_again_and_changes_nothing_else() {
     world.fail();
     assert_eq!(world.stop(After::PutBack { now: true }), Outcome::Stopping);
     assert_eq!(kills(&world), [false, true]);
-    assert_eq!(world.end_last(RunEnd::Signalled(9)), Outcome::Ended(Status::Failed), "it was to fail before");
+    assert_eq!(world.end_last(RunEnd::Signalled(9)), Outcome::Ended(Status::Failed), "the first request was to fail");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Histories of a lock: all short ones, and random long ones beside a naive model.
+//! Histories of a lock: all short ones, and random long ones against a naive model.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Small inputs that collide in many ways: two who wait, one who ends things, time, death and force.
+/// Small inputs that collide in many ways: two waiters, releases, time, death and force.
 fn try_one(world: &mut World<Lock>, choice: usize) {
     let current = world.grant().map(|grant| (grant.claim.holder.clone(), grant.epoch, grant.ticket));
     match choice {
@@ -19,7 +19,7 @@ fn try_one(world: &mut World<Lock>, choice: usize) {
             world.reap();
         }
         7 => {
-            // The next one to come as process 1 is a new one: nobody lives on after this.
+            // The next process 1 is a new one: no process of before lives after this.
             world.kill(1);
             world.reap();
             world.now.dead.clear();
@@ -28,7 +28,7 @@ fn try_one(world: &mut World<Lock>, choice: usize) {
     }
 }
 
-/// Whoever presents the epoch of a grant that has ended is refused, and nothing changes.
+/// Asserts that calls with the epoch of a grant that has ended are refused and change nothing.
 fn assert_old_epochs_are_powerless(world: &World<Lock>) {
     for (seq, _, event) in &world.log {
         let Event::Resource { fact: Fact::Acquired(claim), .. } = event else { continue };
@@ -42,7 +42,7 @@ fn assert_old_epochs_are_powerless(world: &World<Lock>) {
     }
 }
 
-/// Time alone changes something at the deadline and not a millisecond earlier.
+/// Asserts that time alone changes something at the deadline and not a millisecond earlier.
 fn assert_deadline_is_exact(world: &World<Lock>) {
     let mut later = world.clone();
     let Some(deadline) = world.machine.next_deadline() else {
@@ -77,7 +77,7 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
     assert_eq!(explore(&World::lock(), 5), 8 * 8 * 8 * 8 * 8);
 }
 
-/// What the people of a random history do. Each has a process, and a new one after it died.
+/// An operation of a random history. Each person has a process, and a new one after it died.
 #[derive(Debug, Clone)]
 enum Op {
     Ask { who: usize, waits: bool },
@@ -110,9 +110,9 @@ const PEOPLE: [&str; 4] = ["a", "b", "c", "d"];
 const TTL: i64 = 60;
 const MAX_HOLD: i64 = 150;
 
-/// The lock as one would explain it at a whiteboard, in seconds and with people for numbers.
+/// The lock as on a whiteboard, in seconds and with persons for numbers.
 #[derive(Default)]
-struct Naive {
+struct LockModel {
     time: i64,
     dead: Vec<i32>,
     given: usize,
@@ -120,7 +120,7 @@ struct Naive {
     waiters: Vec<(Ticket, usize, i32)>,
 }
 
-/// One hold: which one it is, whose, and until when it was merely offered.
+/// One grant.
 #[derive(Clone)]
 struct Given {
     number: usize,
@@ -132,7 +132,7 @@ struct Given {
     offered: bool,
 }
 
-impl Naive {
+impl LockModel {
     fn give(&mut self, who: usize, pid: i32, ticket: Option<Ticket>) {
         self.given += 1;
         let (since, heard, offered) = (self.time, self.time, ticket.is_some());
@@ -175,7 +175,7 @@ impl Naive {
     }
 }
 
-/// What one of the people remembers.
+/// The memory of one person.
 #[derive(Clone, Default)]
 struct Person {
     pid: i32,
@@ -184,8 +184,8 @@ struct Person {
     number: Option<usize>,
 }
 
-/// Does one op in the world and in the model.
-fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], op: &Op) {
+/// Executes one operation in the world and in the model.
+fn both(world: &mut World<Lock>, model: &mut LockModel, people: &mut [Person], op: &Op) {
     let mut heard = None;
     match *op {
         Op::Ask { who, waits } => {
@@ -260,7 +260,7 @@ fn both(world: &mut World<Lock>, model: &mut Naive, people: &mut [Person], op: &
 proptest! {
     #[test]
     fn random_histories_agree_with_a_naive_lock(ops in prop::collection::vec(op(), 1..80)) {
-        let (mut world, mut model) = (World::lock(), Naive::default());
+        let (mut world, mut model) = (World::lock(), LockModel::default());
         let mut people: Vec<Person> = (0..4).map(|pid| Person { pid, ..Person::default() }).collect();
         for op in &ops {
             both(&mut world, &mut model, &mut people, op);

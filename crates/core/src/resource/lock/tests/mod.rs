@@ -16,7 +16,7 @@ impl World<Lock> {
         granted(self.ask(ask)).epoch
     }
 
-    fn stand(&mut self, ask: Ask) -> Ticket {
+    fn wait(&mut self, ask: Ask) -> Ticket {
         waiting(self.ask(ask)).ticket
     }
 
@@ -70,7 +70,7 @@ fn granted(outcome: Outcome) -> Grant {
 fn waiting(outcome: Outcome) -> Waiting {
     match outcome {
         Outcome::Waiting(waiting) => waiting,
-        other => panic!("not in line but {other:?}"),
+        other => panic!("not waiting but {other:?}"),
     }
 }
 
@@ -83,7 +83,7 @@ fn word(outcome: &Outcome) -> String {
     }
 }
 
-/// A lock that `a` has, had or never had, with the epoch and the ticket that `a` knows of.
+/// A lock that `a` has, had or never had, with the epoch and the ticket of `a`.
 struct Scene {
     world: World<Lock>,
     own: Epoch,
@@ -101,7 +101,7 @@ fn scene(state: &str) -> Scene {
     }
     if let Some(what) = state.strip_prefix("offered") {
         let x = world.get(ask("x"));
-        let ticket = world.stand(a().waits(1));
+        let ticket = world.wait(a().waits(1));
         assert_eq!(world.release("x", x), Outcome::Released);
         let own = world.grant().unwrap().epoch;
         match what {
@@ -115,8 +115,8 @@ fn scene(state: &str) -> Scene {
     }
     let own = world.get(a());
     if state.starts_with("b, d wait") {
-        world.stand(ask("b").waits(2));
-        world.stand(ask("d").waits(3));
+        world.wait(ask("b").waits(2));
+        world.wait(ask("d").waits(3));
     }
     match state {
         "held" | "b, d wait" => {}
@@ -158,7 +158,7 @@ const STATES: [&str; 16] = [
     "b, d wait, b dead",
 ];
 
-/// Every state against the given inputs: the outcome, and who holds the lock afterwards.
+/// Every state against the given inputs: the outcome, and the holder of the lock afterwards.
 fn assert_answers(inputs: &[&str], expected: &str, act: fn(&mut Scene, &str) -> Outcome) {
     assert_table(&STATES, inputs, expected, |state, input| {
         let mut scene = scene(state);
@@ -178,7 +178,7 @@ fn a_lock_has_one_slot() {
 }
 
 #[test]
-fn every_state_answers_those_who_ask() {
+fn every_state_with_every_request() {
     let inputs = ["ask c", "wait c", "ask a", "with epoch", "same request", "look", "leave"];
     let expected = "
                       ask c        wait c       ask a        with epoch  same request  look        leave
@@ -212,7 +212,7 @@ any other             busy a       place 1 a    busy a       extended a  extende
 }
 
 #[test]
-fn every_state_answers_those_who_hold_or_held() {
+fn every_state_with_every_call_of_a_holder() {
     let inputs = ["beat", "old beat", "future beat", "b's beat", "release", "old release", "b's release"];
     let expected = "
                      beat        old beat  future beat  b's beat     release     old release  b's release
@@ -240,7 +240,7 @@ any other            extended a  fenced a  fenced a     not owner a  released - 
 }
 
 #[test]
-fn every_state_answers_those_who_rule() {
+fn every_state_with_every_administrative_input() {
     let inputs = ["force", "reap", "define", "future free", "b's old free"];
     let expected = "
                      force       reap      define     future free  b's old free
@@ -268,7 +268,7 @@ any other            released -  reaped -  defined a  fenced a     fenced a
 }
 
 #[test]
-fn the_fence_is_asked_before_the_owner() {
+fn the_fence_is_checked_before_the_owner() {
     let mut world = World::lock();
     let a = world.get(ask("a"));
     world.force();
@@ -297,10 +297,10 @@ fn a_lease_ends_at_its_time_to_live_unless_a_heartbeat_revives_it() {
 }
 
 #[test]
-fn what_was_held_too_long_is_lost_and_goes_to_the_next() {
+fn a_lock_at_its_longest_hold_goes_to_the_next_waiter() {
     let mut world = World::lock();
     let a = world.get(ask("a").max_hold(100));
-    world.stand(ask("b").waits(2));
+    world.wait(ask("b").waits(2));
     world.pass(100);
     assert_eq!(world.heartbeat("a", a), Outcome::Lost);
     assert_eq!((world.held_by(), world.woken(), world.kinds()), ("b", vec!["2"], vec!["acquired", "reclaimed", "acquired"]));
@@ -308,7 +308,7 @@ fn what_was_held_too_long_is_lost_and_goes_to_the_next() {
 }
 
 #[test]
-fn one_who_was_stalled_takes_over_later_but_is_not_spared() {
+fn a_stall_delays_takeovers_but_not_the_longest_hold() {
     let mut world = World::lock();
     let a = world.get(ask("a").ttl(60).max_hold(70));
     world.now.patience = crate::time::Span::from_secs(15);
@@ -320,7 +320,7 @@ fn one_who_was_stalled_takes_over_later_but_is_not_spared() {
 }
 
 #[test]
-fn a_grant_dies_with_the_last_of_its_processes_and_not_of_old_age() {
+fn a_grant_ends_with_its_last_process_and_not_by_age() {
     let mut world = World::lock();
     world.get(ask("a").bound_to(&[1, 2]));
     world.pass(1_000_000);
@@ -334,9 +334,9 @@ fn a_grant_dies_with_the_last_of_its_processes_and_not_of_old_age() {
 }
 
 #[test]
-fn an_offer_lapses_after_fifteen_seconds_and_the_next_is_woken() {
+fn an_offer_lapses_after_15_s_and_the_next_waiter_is_woken() {
     let Scene { mut world, own, ticket } = scene("offered");
-    world.stand(ask("b").waits(2));
+    world.wait(ask("b").waits(2));
     world.pass(14);
     assert_eq!(world.reap(), Outcome::Kept);
     world.pass(1);
@@ -348,16 +348,16 @@ fn an_offer_lapses_after_fifteen_seconds_and_the_next_is_woken() {
 }
 
 #[test]
-fn an_offer_lapses_at_once_when_its_waiter_is_dead_and_skips_the_dead_behind_it() {
+fn an_offer_to_a_dead_waiter_lapses_and_skips_dead_waiters() {
     let Scene { mut world, .. } = scene("offered");
-    world.stand(ask("b").waits(2));
-    let c = world.stand(ask("c").waits(3));
+    world.wait(ask("b").waits(2));
+    let c = world.wait(ask("c").waits(3));
     [1, 2].into_iter().for_each(|pid| world.kill(pid));
     assert_eq!(granted(world.poll(c)).claim.holder, holder("c"));
 }
 
 #[test]
-fn a_look_that_is_repeated_gets_the_same_answer() {
+fn a_repeated_poll_gets_the_same_answer() {
     let Scene { mut world, own, ticket } = scene("offered");
     let events = world.log.len();
     for _ in 0..2 {
@@ -370,22 +370,22 @@ fn a_look_that_is_repeated_gets_the_same_answer() {
 }
 
 #[test]
-fn one_who_leaves_gives_back_what_it_was_granted_meanwhile() {
+fn leaving_gives_back_a_grant_of_the_ticket() {
     for state in ["offered", "offered, taken up"] {
         let Scene { mut world, own, ticket } = scene(state);
-        let b = world.stand(ask("b").waits(2));
-        world.stand(ask("c").waits(3));
+        let b = world.wait(ask("b").waits(2));
+        world.wait(ask("c").waits(3));
         assert_eq!(world.leave(ticket), Outcome::Left);
         assert_eq!((world.held_by(), world.waiters()), ("b", vec!["c"]));
         assert!(matches!(world.heartbeat("a", own), Outcome::Fenced { .. }));
         world.poll(b);
-        assert_eq!(world.leave(ticket), Outcome::Left, "leaving twice harms nobody");
+        assert_eq!(world.leave(ticket), Outcome::Left, "a second leave does no harm");
         assert_eq!(world.held_by(), "b");
     }
 }
 
 #[test]
-fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
+fn a_repeated_request_gets_the_same_grant() {
     let mut world = World::lock();
     let first = world.get(ask("a").request("r"));
     assert_eq!(granted(world.ask(ask("a").request("r").granted_before(first))).epoch, first);
@@ -395,11 +395,11 @@ fn a_repeated_request_gets_the_same_grant_and_never_a_second_one() {
 }
 
 #[test]
-fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
+fn a_repeated_request_keeps_its_place_with_its_new_address() {
     let mut world = World::lock();
     let x = world.get(ask("x"));
-    let ticket = world.stand(ask("a").request("r").bound_to(&[1]).waits(1));
-    world.stand(ask("b").waits(2));
+    let ticket = world.wait(ask("a").request("r").bound_to(&[1]).waits(1));
+    world.wait(ask("b").waits(2));
     world.kill(1);
     let again = waiting(world.ask(ask("a").request("r").bound_to(&[7]).waits(7)));
     assert_eq!((again.ticket, again.place, world.waiters()), (ticket, 1, vec!["a", "b"]));
@@ -412,11 +412,11 @@ fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
 }
 
 #[test]
-fn the_same_name_waits_like_a_stranger() {
+fn a_name_waits_for_itself_like_a_stranger() {
     let mut world = World::lock();
     let first = world.get(ask("a"));
     assert!(matches!(world.ask(ask("a")), Outcome::Busy(_)));
-    let ticket = world.stand(ask("a").waits(2));
+    let ticket = world.wait(ask("a").waits(2));
     assert_eq!(granted(world.ask(ask("a").epoch(first))).epoch, first);
     world.release("a", first);
     let second = granted(world.poll(ticket)).epoch;
@@ -425,7 +425,7 @@ fn the_same_name_waits_like_a_stranger() {
 }
 
 #[test]
-fn time_outs_come_from_the_claim_then_the_definition_then_the_fallback() {
+fn time_outs_come_from_request_definition_and_fallback_in_order() {
     let ttl = |defined: Option<i64>, ask: Ask| {
         let mut world = World::lock();
         world.act(Input::Define(Config { ttl: defined.and_then(secs), max_hold: secs(500) }));
@@ -436,16 +436,16 @@ fn time_outs_come_from_the_claim_then_the_definition_then_the_fallback() {
     assert_eq!(ttl(Some(20), ask("a").fallback(30)), (secs(20), secs(500)));
     assert_eq!(ttl(None, ask("a").fallback(30)), (secs(30), secs(500)));
     assert_eq!(ttl(None, ask("a")), (None, secs(500)));
-    assert_eq!(ttl(Some(20), ask("a").open()), (None, None), "what is kept open has no end by time");
+    assert_eq!(ttl(Some(20), ask("a").open()), (None, None), "an open grant has no end by time");
     assert_eq!(ttl(Some(20), ask("a").ttl(10).open()), (secs(10), None));
 }
 
 #[test]
-fn a_line_has_a_limit_that_spares_those_who_stand_in_it() {
+fn the_limit_of_waiters_spares_present_ones() {
     let mut world = World::lock();
     world.get(ask("x"));
     for number in 0..WAITERS_LIMIT {
-        world.stand(ask("a").request(&number.to_string()).waits(1));
+        world.wait(ask("a").request(&number.to_string()).waits(1));
     }
     assert_eq!(world.ask(ask("a").waits(1)), Outcome::TooManyWaiters);
     assert_eq!(waiting(world.ask(ask("a").request("999").waits(1))).place, WAITERS_LIMIT);
@@ -453,7 +453,7 @@ fn a_line_has_a_limit_that_spares_those_who_stand_in_it() {
 }
 
 #[test]
-fn the_first_in_line_watches_the_holder_and_everybody_else_the_one_before() {
+fn the_first_waiter_watches_the_holder_and_others_the_one_before() {
     let mut world = World::lock();
     world.get(ask("a").ttl(60).bound_to(&[1, 2]));
     let first = waiting(world.ask(ask("b").waits(3))).blocked;

@@ -1,10 +1,10 @@
-//! Histories of a semaphore: all short ones, and random long ones beside a naive model.
+//! Histories of a semaphore: all short ones, and random long ones against a naive model.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Small inputs that collide in many ways: increases, a strict line, offers that lapse, and a capacity that moves.
+/// Small inputs that collide in many ways: increases, a strict order, offers that lapse, and a changing capacity.
 fn try_one(world: &mut World<Semaphore>, choice: usize) {
     let first = world.machine.holders.values().next().cloned();
     let ticket = world.machine.holders.values().find_map(|grant| grant.ticket);
@@ -28,7 +28,7 @@ fn try_one(world: &mut World<Semaphore>, choice: usize) {
     }
 }
 
-/// Time alone changes something at the deadline and not a millisecond earlier.
+/// Asserts that time alone changes something at the deadline and not a millisecond earlier.
 fn assert_deadline_is_exact(world: &World<Semaphore>) {
     let mut later = world.clone();
     let Some(deadline) = world.machine.next_deadline() else {
@@ -64,7 +64,7 @@ fn all_orders_of_a_few_inputs_keep_the_invariants() {
     assert_eq!(explore(&World::semaphore(3), 5), 9 * 9 * 9 * 9 * 9);
 }
 
-/// What the people of a random history do. Each has a process, and a new one after it died.
+/// An operation of a random history. Each person has a process, and a new one after it died.
 #[derive(Debug, Clone)]
 enum Op {
     Ask { who: usize, weight: u32, waits: bool },
@@ -99,13 +99,13 @@ fn op() -> impl Strategy<Value = Op> {
 const PEOPLE: [&str; 4] = ["a", "b", "c", "d"];
 const TTL: i64 = 60;
 
-/// The semaphore as one would explain it at a whiteboard, in seconds and with people for numbers.
-struct Naive {
+/// The semaphore as on a whiteboard, in seconds and with persons for numbers.
+struct SemaphoreModel {
     time: i64,
     dead: Vec<i32>,
     capacity: u32,
     given: usize,
-    /// What each of the people has.
+    /// The grants of the persons.
     held: [Option<Given>; 4],
     waiters: Vec<Wish>,
 }
@@ -120,7 +120,7 @@ struct Given {
     offer: Option<Offered>,
 }
 
-/// Until when and for which process something is offered, and what is left if it does not come.
+/// The end and the process of an offer, and the weight that is left if it lapses.
 #[derive(Clone)]
 struct Offered {
     until: i64,
@@ -136,7 +136,7 @@ struct Wish {
     pid: i32,
 }
 
-impl Naive {
+impl SemaphoreModel {
     fn has(&self, who: usize) -> u32 {
         self.held[who].as_ref().map_or(0, |given| given.weight)
     }
@@ -165,7 +165,7 @@ impl Naive {
         }
     }
 
-    /// What is offered is not taken up: back to what there was, which may be nothing.
+    /// An offer is not taken up: the weight goes back to the earlier one, which may be zero.
     fn take_back(&mut self, who: usize) {
         let Some(given) = &mut self.held[who] else { return };
         let offer = given.offer.take().unwrap();
@@ -191,7 +191,7 @@ impl Naive {
         self.hand_on();
     }
 
-    /// Takes up whatever is offered. The ticket of an increase is worth nothing afterwards.
+    /// Takes up an offer. The ticket of an increase is worth nothing afterwards.
     fn take_up(&mut self, who: usize) {
         let time = self.time;
         let Some(given) = &mut self.held[who] else { return };
@@ -206,7 +206,7 @@ impl Naive {
     }
 }
 
-/// What one of the people remembers.
+/// The memory of one person.
 #[derive(Clone, Default)]
 struct Person {
     pid: i32,
@@ -215,9 +215,9 @@ struct Person {
     number: usize,
 }
 
-/// Does one op in the world and in the model.
-fn both(world: &mut World<Semaphore>, model: &mut Naive, people: &mut [Person], op: &Op) {
-    let is_own = |model: &Naive, person: &Person, who: usize, blind: bool| {
+/// Executes one operation in the world and in the model.
+fn both(world: &mut World<Semaphore>, model: &mut SemaphoreModel, people: &mut [Person], op: &Op) {
+    let is_own = |model: &SemaphoreModel, person: &Person, who: usize, blind: bool| {
         model.held[who].as_ref().is_some_and(|given| blind || given.number == person.number)
     };
     let mut heard = None;
@@ -309,7 +309,7 @@ proptest! {
     fn random_histories_agree_with_a_naive_semaphore(ops in prop::collection::vec(op(), 1..80)) {
         let mut world = World::semaphore(4);
         let held = [const { None }; 4];
-        let mut model = Naive { time: 0, dead: Vec::new(), capacity: 4, given: 0, held, waiters: Vec::new() };
+        let mut model = SemaphoreModel { time: 0, dead: Vec::new(), capacity: 4, given: 0, held, waiters: Vec::new() };
         let mut people: Vec<Person> = (0..4).map(|pid| Person { pid, ..Person::default() }).collect();
         for op in &ops {
             both(&mut world, &mut model, &mut people, op);

@@ -19,7 +19,7 @@ impl World<Semaphore> {
         granted(self.ask(ask)).epoch
     }
 
-    fn stand(&mut self, ask: Ask) -> Ticket {
+    fn wait(&mut self, ask: Ask) -> Ticket {
         waiting(self.ask(ask)).ticket
     }
 
@@ -58,14 +58,14 @@ impl World<Semaphore> {
         self.machine.holders.get(who).unwrap()
     }
 
-    /// Who holds how much, such as `a2 b1`; an offer is marked with a question mark.
+    /// The weights by holder, such as `a2 b1`; an offer is marked with a question mark.
     fn held(&self) -> String {
         let text =
             |grant: &Grant| format!("{}{}{}", grant.claim.holder, grant.claim.weight, grant.offer.as_ref().map_or("", |_| "?"));
         self.machine.holders.values().map(text).collect::<Vec<_>>().join(" ")
     }
 
-    /// Who waits for how much, in order.
+    /// The weights of the waiters, in order.
     fn waiters(&self) -> String {
         let text = |waiter: &Waiter| format!("{}{}", waiter.claim.holder, waiter.claim.weight);
         self.machine.waiters.iter().map(text).collect::<Vec<_>>().join(" ")
@@ -82,7 +82,7 @@ fn granted(outcome: Outcome) -> Grant {
 fn waiting(outcome: Outcome) -> Waiting {
     match outcome {
         Outcome::Waiting(waiting) => waiting,
-        other => panic!("not in line but {other:?}"),
+        other => panic!("not waiting but {other:?}"),
     }
 }
 
@@ -99,7 +99,7 @@ fn word(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn a_grant_of_its_own_is_refused_to_a_holder_that_has_one_or_waits() {
+fn a_new_grant_is_refused_to_a_present_holder_or_waiter() {
     let mut world = World::semaphore(4);
     let anew = |ask: Ask| Ask { anew: true, ..ask };
     world.get(anew(ask("a").weight(2)));
@@ -107,7 +107,7 @@ fn a_grant_of_its_own_is_refused_to_a_holder_that_has_one_or_waits() {
         assert_eq!(world.ask(anew(ask("a").weight(weight))), Outcome::HeldAlready);
     }
     assert_eq!(world.grant("a").claim.weight, 2, "nothing was added");
-    let ticket = world.stand(anew(ask("b").weight(3).request("r").waits(1)));
+    let ticket = world.wait(anew(ask("b").weight(3).request("r").waits(1)));
     assert_eq!(world.ask(anew(ask("b").waits(2))), Outcome::HeldAlready);
     assert_eq!(waiting(world.ask(anew(ask("b").weight(3).request("r").waits(3)))).ticket, ticket, "the same request");
     world.release("a", None);
@@ -118,7 +118,7 @@ fn a_grant_of_its_own_is_refused_to_a_holder_that_has_one_or_waits() {
 }
 
 #[test]
-fn slots_are_given_by_weight_and_never_more_than_there_are() {
+fn slots_are_given_by_weight_within_the_capacity() {
     let mut world = World::semaphore(4);
     world.get(ask("a").weight(3));
     assert_eq!(word(&world.ask(ask("b").weight(2))), "full(1)");
@@ -129,7 +129,7 @@ fn slots_are_given_by_weight_and_never_more_than_there_are() {
 }
 
 #[test]
-fn asking_again_for_no_more_renews_the_lease_and_changes_nothing_else() {
+fn asking_again_for_no_more_only_renews_the_lease() {
     let mut world = World::semaphore(4);
     let epoch = world.get(ask("a").weight(3).ttl(60));
     world.pass(50);
@@ -151,11 +151,11 @@ fn an_increase_keeps_its_epoch() {
 }
 
 #[test]
-fn an_increase_that_does_not_fit_stands_in_line_and_keeps_the_old_weight() {
+fn an_increase_that_does_not_fit_waits_with_the_old_weight() {
     let mut world = World::semaphore(4);
     let a = world.get(ask("a").weight(2));
     let b = world.get(ask("b").weight(2));
-    let ticket = world.stand(ask("a").weight(3).waits(1));
+    let ticket = world.wait(ask("a").weight(3).waits(1));
     assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 b2", "a3"));
     world.release("b", Some(b));
     assert_eq!((world.held().as_str(), world.woken()), ("a3?", vec!["1"]));
@@ -164,22 +164,22 @@ fn an_increase_that_does_not_fit_stands_in_line_and_keeps_the_old_weight() {
 }
 
 #[test]
-fn an_increase_waits_behind_those_who_came_before() {
+fn an_increase_waits_behind_earlier_waiters() {
     let mut world = World::semaphore(4);
     world.get(ask("a"));
     world.get(ask("x").weight(2));
-    world.stand(ask("b").weight(3).waits(2));
+    world.wait(ask("b").weight(3).waits(2));
     assert_eq!(word(&world.ask(ask("a").weight(2))), "full(1)");
-    world.stand(ask("a").weight(2).waits(1));
+    world.wait(ask("a").weight(2).waits(1));
     world.release("x", None);
     assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a1 b3?", "a2"));
 }
 
 #[test]
-fn an_increase_that_is_not_taken_up_goes_back_to_the_old_weight() {
+fn a_lapsed_increase_goes_back_to_the_old_weight() {
     for end in ["time", "death", "leave"] {
         let Scene { mut world, own, ticket } = scene("more offered");
-        world.stand(ask("b").weight(2).waits(2));
+        world.wait(ask("b").weight(2).waits(2));
         match end {
             "time" => world.pass(15),
             "death" => world.kill(9),
@@ -193,15 +193,15 @@ fn an_increase_that_is_not_taken_up_goes_back_to_the_old_weight() {
     }
 }
 
-/// Once taken up, what the increase added cannot be told from the rest, and the rest is in use.
+/// Once taken up, the added slots cannot be distinguished from the rest, which is in use.
 #[test]
-fn leaving_after_an_increase_was_taken_up_takes_nothing_from_the_holder() {
+fn leaving_after_taking_up_an_increase_releases_no_slots() {
     let Scene { mut world, own, ticket } = scene("more taken up");
     assert_eq!(world.leave(ticket), Outcome::Left);
     assert_eq!(granted(world.heartbeat("a", Some(own))).claim.weight, 4);
 }
 
-/// The holder lives, but the one who asked for more may be another process of the same name, and dead.
+/// The holder lives, but the request for more may come from another process of the same name, which is dead.
 #[test]
 fn a_heartbeat_of_the_holder_does_not_take_up_an_increase() {
     let Scene { mut world, own, .. } = scene("more offered");
@@ -215,14 +215,14 @@ fn a_heartbeat_of_the_holder_does_not_take_up_an_increase() {
 }
 
 #[test]
-fn the_death_of_a_holder_ends_its_grant_also_while_an_increase_is_offered() {
+fn the_death_of_a_holder_ends_its_grant_and_its_offer() {
     let Scene { mut world, .. } = scene("more for a dead holder");
     assert_eq!(world.reap(), [(holder("a"), Reason::Lapsed), (holder("a"), Reason::Dead)]);
     assert_eq!(world.held(), "");
 }
 
 #[test]
-fn an_expired_lease_is_revived_by_its_epoch_also_when_more_is_asked_for() {
+fn an_increase_by_epoch_revives_an_expired_lease() {
     let Scene { mut world, own, .. } = scene("expired");
     let Outcome::Increased(grant) = world.ask(ask("a").weight(3).epoch(own)) else { panic!("not increased") };
     assert_eq!((grant.epoch, grant.claim.weight), (own, 3));
@@ -231,11 +231,11 @@ fn an_expired_lease_is_revived_by_its_epoch_also_when_more_is_asked_for() {
 }
 
 #[test]
-fn one_who_needs_much_holds_back_those_who_need_little() {
+fn a_heavy_waiter_holds_back_light_ones() {
     let mut world = World::semaphore(4);
     let a = world.get(ask("a").weight(2));
-    world.stand(ask("b").weight(3).waits(2));
-    world.stand(ask("c").waits(3));
+    world.wait(ask("b").weight(3).waits(2));
+    world.wait(ask("c").waits(3));
     assert_eq!(word(&world.ask(ask("d"))), "full(2)");
     assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2", "b3 c1"));
     world.release("a", Some(a));
@@ -243,43 +243,43 @@ fn one_who_needs_much_holds_back_those_who_need_little() {
 }
 
 #[test]
-fn one_who_leaves_the_front_lets_those_behind_pass() {
+fn when_the_first_waiter_leaves_the_others_pass() {
     let mut world = World::semaphore(4);
     world.get(ask("a").weight(2));
-    let big = world.stand(ask("b").weight(3).waits(2));
-    world.stand(ask("c").waits(3));
+    let big = world.wait(ask("b").weight(3).waits(2));
+    world.wait(ask("c").waits(3));
     assert_eq!(world.leave(big), Outcome::Left);
     assert_eq!((world.held().as_str(), world.waiters().as_str()), ("a2 c1?", ""));
 }
 
 #[test]
-fn a_larger_capacity_serves_the_line() {
+fn a_larger_capacity_serves_waiters() {
     let mut world = World::semaphore(2);
     world.get(ask("a").weight(2));
-    world.stand(ask("b").weight(2).waits(2));
-    world.stand(ask("c").weight(2).waits(3));
+    world.wait(ask("b").weight(2).waits(2));
+    world.wait(ask("c").weight(2).waits(3));
     world.resize(5);
     assert_eq!((world.held().as_str(), world.waiters().as_str(), world.woken()), ("a2 b2?", "c2", vec!["2"]));
 }
 
 #[test]
-fn a_smaller_capacity_keeps_holders_and_wakes_those_who_can_never_fit() {
+fn a_smaller_capacity_keeps_holders_and_wakes_hopeless_waiters() {
     let mut world = World::semaphore(4);
     let a = world.get(ask("a").weight(3).request("r"));
-    let big = world.stand(ask("b").weight(4).waits(2));
-    world.stand(ask("c").weight(2).waits(3));
+    let big = world.wait(ask("b").weight(4).waits(2));
+    world.wait(ask("c").weight(2).waits(3));
     world.resize(2);
     assert_eq!((world.held().as_str(), world.waiters().as_str(), world.woken()), ("a3", "c2", vec!["2"]));
     assert_eq!(world.poll(big), Outcome::Gone);
     assert_eq!(world.ask(ask("b").weight(4).waits(2)), Outcome::TooHeavy { capacity: 2 });
     let again = world.ask(ask("a").weight(3).request("r").granted_before(a));
-    assert_eq!(granted(again).claim.weight, 3, "it keeps what it has, also when it asks again");
+    assert_eq!(granted(again).claim.weight, 3, "it keeps its slots, also when it asks again");
     world.release("a", Some(a));
     assert_eq!(world.held(), "c2?");
 }
 
 #[test]
-fn a_stranger_is_no_holder_and_an_old_epoch_is_fenced() {
+fn calls_of_others_and_of_old_epochs_are_refused() {
     let mut world = World::semaphore(4);
     let first = world.get(ask("a"));
     world.release("a", Some(first));
@@ -303,16 +303,16 @@ fn a_repeated_request_never_gets_a_second_grant() {
     world.release("a", Some(first));
     assert_eq!(world.ask(again()), Outcome::Spent { epoch: first });
     world.get(ask("a").request("another"));
-    assert_eq!(world.ask(again()), Outcome::Spent { epoch: first }, "what the name holds now is another grant");
+    assert_eq!(world.ask(again()), Outcome::Spent { epoch: first }, "the name holds another grant now");
     assert_eq!(world.kinds(), ["acquired", "released", "acquired"]);
 }
 
 #[test]
-fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
+fn a_repeated_request_keeps_its_place_with_its_new_address() {
     let mut world = World::semaphore(1);
     world.get(ask("x"));
-    let ticket = world.stand(ask("a").request("r").bound_to(&[1]).waits(1));
-    world.stand(ask("b").waits(2));
+    let ticket = world.wait(ask("a").request("r").bound_to(&[1]).waits(1));
+    world.wait(ask("b").waits(2));
     world.kill(1);
     let again = waiting(world.ask(ask("a").request("r").bound_to(&[7]).waits(7)));
     assert_eq!((again.ticket, again.place, world.waiters().as_str()), (ticket, 1, "a1 b1"));
@@ -323,21 +323,21 @@ fn a_repeated_request_keeps_its_place_and_is_woken_where_it_stands_now() {
 }
 
 #[test]
-fn a_grant_dies_with_the_last_of_its_processes_and_later_for_one_who_was_stalled() {
+fn a_grant_ends_with_its_last_process_and_later_after_a_stall() {
     let mut world = World::semaphore(4);
     world.get(ask("a").bound_to(&[1, 2]));
     world.get(ask("b").ttl(60).max_hold(1));
     world.kill(1);
     world.pass(60);
     world.now.patience = Span::from_secs(5);
-    assert_eq!(world.reap(), [], "one process lives, a stall is allowed for, and slots know no longest hold");
+    assert_eq!(world.reap(), [], "one process lives, a stall is allowed for, and slots have no longest hold");
     world.kill(2);
     world.pass(5);
     assert_eq!(world.reap(), [(holder("a"), Reason::Dead), (holder("b"), Reason::Expired)]);
 }
 
 #[test]
-fn a_time_to_live_comes_from_the_claim_then_the_definition_then_the_fallback() {
+fn the_ttl_comes_from_request_definition_and_fallback_in_order() {
     let ttl = |defined: Option<Span>, ask: Ask| {
         let mut world = World::new(Semaphore::new(name("gpu"), Config { capacity: 1, ttl: defined }));
         granted(world.ask(ask)).claim.ttl
@@ -346,15 +346,15 @@ fn a_time_to_live_comes_from_the_claim_then_the_definition_then_the_fallback() {
     assert_eq!(ttl(secs(20), ask("a").fallback(30)), secs(20));
     assert_eq!(ttl(None, ask("a").fallback(30)), secs(30));
     assert_eq!(ttl(None, ask("a")), None);
-    assert_eq!(ttl(secs(20), ask("a").open()), None, "what is kept open has no end by time");
+    assert_eq!(ttl(secs(20), ask("a").open()), None, "an open grant has no end by time");
 }
 
 #[test]
-fn a_line_has_a_limit_and_so_have_the_holders() {
+fn waiters_and_holders_have_limits() {
     let mut world = World::semaphore(1);
     world.get(ask("x"));
     for _ in 0..WAITERS_LIMIT {
-        world.stand(ask("a").waits(1));
+        world.wait(ask("a").waits(1));
     }
     assert_eq!(world.ask(ask("a").waits(1)), Outcome::TooManyWaiters);
     assert_eq!(word(&world.ask(ask("a"))), "full(0)");
@@ -370,7 +370,7 @@ fn a_line_has_a_limit_and_so_have_the_holders() {
 }
 
 #[test]
-fn the_first_in_line_watches_all_holders_and_everybody_else_the_one_before() {
+fn the_first_waiter_watches_all_holders_and_others_the_one_before() {
     let mut world = World::semaphore(2);
     world.get(ask("a").ttl(60).bound_to(&[1]));
     world.get(ask("b").ttl(30).bound_to(&[2]));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::test_world::assert_table;
 
-/// Four slots of which `a` has, had or never had two, with the epoch and the ticket that `a` knows of.
+/// Four slots of which `a` has, had or never had two, with the epoch and the ticket of `a`.
 pub(super) struct Scene {
     pub(super) world: World<Semaphore>,
     pub(super) own: Epoch,
@@ -21,7 +21,7 @@ pub(super) fn scene(state: &str) -> Scene {
     }
     if let Some(what) = state.strip_prefix("offered") {
         world.get(ask("x").weight(4));
-        let ticket = world.stand(a().waits(1));
+        let ticket = world.wait(a().waits(1));
         world.release("x", None);
         match what {
             "" => {}
@@ -34,7 +34,7 @@ pub(super) fn scene(state: &str) -> Scene {
     let own = world.get(a());
     if let Some(what) = state.strip_prefix("more ") {
         world.get(ask("x").weight(2));
-        let ticket = world.stand(ask("a").weight(4).waits(9));
+        let ticket = world.wait(ask("a").weight(4).waits(9));
         if what != "waited for" {
             world.release("x", None);
         }
@@ -50,8 +50,8 @@ pub(super) fn scene(state: &str) -> Scene {
     }
     if state.starts_with("b3, d1 wait") {
         world.get(ask("x").weight(2));
-        world.stand(ask("b").weight(3).waits(2));
-        world.stand(ask("d").weight(1).waits(3));
+        world.wait(ask("b").weight(3).waits(2));
+        world.wait(ask("d").weight(1).waits(3));
     }
     match state {
         "held" | "b3, d1 wait" => {}
@@ -84,7 +84,7 @@ const STATES: [&str; 17] = [
     "b3, d1 wait, expired",
 ];
 
-/// Every state against the given inputs: the outcome, and who holds how much afterwards.
+/// Every state against the given inputs: the outcome, and the holders with their weights afterwards.
 fn assert_answers(inputs: &[&str], expected: &str, act: fn(&mut Scene, &str) -> Outcome) {
     assert_table(&STATES, inputs, expected, |state, input| {
         let mut scene = scene(state);
@@ -94,7 +94,7 @@ fn assert_answers(inputs: &[&str], expected: &str, act: fn(&mut Scene, &str) -> 
 }
 
 #[test]
-fn every_state_answers_those_who_ask() {
+fn every_state_with_every_request() {
     let inputs = ["ask c 1", "ask c 3", "wait c 3", "wait c 5"];
     let expected = "
                         ask c 1           ask c 3         wait c 3        wait c 5
@@ -120,7 +120,7 @@ any other               acquired: c1      acquired: c3    acquired: c3    too he
 }
 
 #[test]
-fn every_state_answers_those_who_ask_again() {
+fn every_state_with_every_further_request() {
     let inputs = ["ask a 2", "ask a 3", "wait a 4", "a 3 with epoch", "same request"];
     let expected = "
                         ask a 2        ask a 3         wait a 4        a 3 with epoch  same request
@@ -151,7 +151,7 @@ any other               has it: a2     increased: a3   increased: a4   increased
 }
 
 #[test]
-fn every_state_answers_those_who_wait_or_rule() {
+fn every_state_with_every_waiter_and_administrative_input() {
     let inputs = ["look", "leave", "reap", "force a", "resize to 8"];
     let expected = "
                         look            leave        reap             force a       resize to 8
@@ -183,7 +183,7 @@ any other               gone: a2        left: a2     reaped 1: a2     released: 
 }
 
 #[test]
-fn every_state_answers_those_who_hold_or_held() {
+fn every_state_with_every_call_of_a_holder() {
     let inputs = ["beat", "blind beat", "old beat", "release", "blind release"];
     let expected = "
                       beat             blind beat       old beat       release       blind release

@@ -4,7 +4,8 @@ use crate::test_world::{World, ask, assert_table, holder, name, process, words};
 
 mod turns;
 
-/// `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are what they are called.
+/// Parts from a list: `L` and `M` are locks, `S:2` is two slots of a semaphore, `section:…` and `task:…` are locks by
+/// name.
 fn parts(list: &str) -> Vec<Part> {
     let part = |text: &str| match text.strip_prefix("S:") {
         Some(weight) => {
@@ -89,9 +90,9 @@ fn site() -> World<Coordination> {
     world
 }
 
-/// Every state of a claim with every input: what is answered, and who has `L` and `M` then.
+/// Every state of a claim with every input: the outcome, and the holders of `L` and `M` afterwards.
 #[test]
-fn every_input_has_its_answer_in_every_state() {
+fn every_input_in_every_state_has_one_outcome() {
     let scene = |state: &str, world: &mut World<Coordination>| match state {
         "none" => Ticket(99),
         "held" => ticket(world.take(take("a", "t-1", "L M S:2"))),
@@ -113,7 +114,7 @@ fn every_input_has_its_answer_in_every_state() {
         _ => unreachable!("{state}"),
     };
     let input = |state: &str, input: &str, ticket| match input {
-        // One that is held is another's to take: its own number is that of the claim it has.
+        // A held claim cannot be taken again: another holder takes instead.
         "again" if ["held", "lost"].contains(&state) => Input::Take(Box::new(take("b", "t-2", "L M").waits(2))),
         "again" => Input::Take(Box::new(take("a", "t-1", "L M").waits(1).again(ticket))),
         "no wait" => Input::Take(Box::new(take("b", "t-2", "L M"))),
@@ -143,15 +144,15 @@ any other  held a a   held b b  never - -  left - -  gone - -     gone - -
 }
 
 #[test]
-fn it_is_taken_whole_or_not_at_all_and_given_back_whole() {
+fn a_claim_takes_and_gives_back_all_parts_or_none() {
     let mut world = site();
     let epoch = world.lock("M", "x");
     assert_eq!(word(&world.take(take("a", "t-1", "L M S:1"))), "busy");
     assert_eq!((world.of("L"), world.machine.semaphores["S"].holders.len()), ("nobody", 0));
     let claim = ticket(world.take(take("a", "t-1", "L M S:1").waits(1)));
-    assert_eq!(world.of("L"), "nobody", "who waits holds nothing");
+    assert_eq!(world.of("L"), "nobody", "a waiting claim holds nothing");
     world.unlock("M", "x", epoch);
-    assert_eq!(world.of("M"), "nobody", "and stands in no line");
+    assert_eq!(world.of("M"), "nobody", "a claim is no waiter of the lock");
     let held = ticket(world.take(take("a", "t-1", "L M S:1").waits(1).again(claim)));
     assert_eq!((held, world.of("L"), world.of("M")), (claim, "a", "a"));
     world.work(Input::End { ticket: claim });
@@ -159,7 +160,7 @@ fn it_is_taken_whole_or_not_at_all_and_given_back_whole() {
 }
 
 #[test]
-fn a_section_is_shared_by_the_claims_of_one_holder_and_freed_with_the_last() {
+fn claims_of_one_holder_share_a_section() {
     let mut world = site();
     let one = ticket(world.take(take("a", "t-1", "section:s task:t-1")));
     let two = ticket(world.take(take("a", "t-2", "section:s task:t-2")));
@@ -168,13 +169,13 @@ fn a_section_is_shared_by_the_claims_of_one_holder_and_freed_with_the_last() {
     assert_eq!(world.of("section:s"), "a");
     world.pass(10_000);
     world.machine = world.machine.clone().maintain(&world.now).state;
-    assert_eq!((world.of("section:s"), world.of("task:t-2")), ("a", "nobody"), "it has no lease of its own");
+    assert_eq!((world.of("section:s"), world.of("task:t-2")), ("a", "nobody"), "a section has no lease");
     world.work(Input::End { ticket: two });
     assert_eq!(world.of("section:s"), "nobody");
 }
 
 #[test]
-fn others_overtake_a_claim_for_its_bound_and_then_only_those_who_hold_what_it_waits_for() {
+fn after_its_bound_only_holders_of_its_parts_overtake_a_claim() {
     let mut world = site();
     world.lock("M", "x");
     let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
@@ -182,28 +183,28 @@ fn others_overtake_a_claim_for_its_bound_and_then_only_those_who_hold_what_it_wa
     world.pass(30);
     world.at_lock("L", lock::Input::Acquire(Box::new(ask("z").waits(3))));
     world.unlock("L", "y", epoch);
-    assert_eq!(world.of("L"), "nobody", "it is kept, also from those who stand in line");
+    assert_eq!(world.of("L"), "nobody", "it is reserved, also against its waiters");
     let busy = world.at_lock("L", lock::Input::Acquire(Box::new(ask("y"))));
     let coordination::Outcome::Lock(lock::Outcome::Busy(blocked)) = busy else { panic!("{busy:?}") };
     assert_eq!((blocked.reserved.unwrap().holder, blocked.watch), (holder("a"), vec![vec![process(1)]]));
-    // A newer claim waits behind it, and one who works for x passes.
+    // A newer claim waits behind it, and a child of x passes.
     assert_eq!(word(&world.take(take("b", "t-2", "L"))), "busy");
     let passes = world.at_lock("L", lock::Input::Acquire(Box::new(ask("child").under(&["x"]))));
     let coordination::Outcome::Lock(lock::Outcome::Acquired(grant)) = passes else { panic!("{passes:?}") };
     world.unlock("L", "child", grant.epoch);
-    // Who gives up leaves nothing behind: the line goes on.
+    // A claim that leaves releases its reservations: the next waiter gets the lock.
     world.work(Input::Leave { ticket: claim });
     assert_eq!((world.of("L"), world.machine.claims.len()), ("z", 0));
 }
 
 #[test]
-fn those_who_wait_for_one_task_get_it_in_the_order_in_which_they_came() {
+fn claims_on_one_task_get_it_in_the_order_of_arrival() {
     let mut world = site();
     let held = ticket(world.take(take("a", "t-1", "task:t-1")));
     let bob = ticket(world.take(take("b", "t-1", "task:t-1").waits(2)));
     let eve = ticket(world.take(take("e", "t-1", "task:t-1").waits(3)));
     world.work(Input::End { ticket: held });
-    assert_eq!(word(&world.take(take("e", "t-1", "task:t-1").waits(3).again(eve))), "waits", "bob came first");
+    assert_eq!(word(&world.take(take("e", "t-1", "task:t-1").waits(3).again(eve))), "waits", "b came first");
     assert_eq!(word(&world.take(take("x", "t-1", "task:t-1"))), "busy");
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(2).again(bob))), "held");
     world.work(Input::End { ticket: bob });
@@ -211,17 +212,17 @@ fn those_who_wait_for_one_task_get_it_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn what_is_taken_in_the_same_draft_lets_nobody_pass() {
+fn parts_taken_in_the_same_draft_pass_no_reservation() {
     let mut world = site();
     world.lock("N", "x");
     world.take(take("a", "t-1", "L N section:s").waits(1));
-    // Whoever comes may overtake it for L, but the section is kept.
-    assert_eq!(word(&world.take(take("b", "t-2", "L section:s"))), "busy", "not by having L first");
+    // Others may overtake it for L, but the section is reserved.
+    assert_eq!(word(&world.take(take("b", "t-2", "L section:s"))), "busy", "taking L in the same draft does not help");
     assert_eq!(word(&world.take(take("b", "t-2", "L"))), "held");
 }
 
 #[test]
-fn nothing_is_kept_for_the_dead() {
+fn nothing_is_reserved_for_a_dead_claim() {
     let mut world = site();
     world.lock("M", "x");
     world.take(take("a", "t-1", "L M").waits(1));
@@ -232,7 +233,7 @@ fn nothing_is_kept_for_the_dead() {
 }
 
 #[test]
-fn one_that_does_not_try_in_its_turn_yields_and_keeps_its_ticket() {
+fn a_claim_without_a_try_in_its_turn_yields_and_keeps_its_ticket() {
     let mut world = site();
     let section = || Resource { kind: Kind::Lock, name: name("section:s") };
     let held = ticket(world.take(take("x", "t-0", "task:t-0 section:s")));
@@ -241,11 +242,11 @@ fn one_that_does_not_try_in_its_turn_yields_and_keeps_its_ticket() {
     world.work(Input::End { ticket: held });
     world.machine.give_turns(&[section()], &world.now.clone());
     assert_eq!(world.machine.claims[&stopped].turn_ends(), Some(world.now.lease + OFFER));
-    assert_eq!(world.machine.claims[&also].turn_ends(), None, "only the first one");
-    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy", "its time is not up");
-    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "gone", "nor can anybody say so");
+    assert_eq!(world.machine.claims[&also].turn_ends(), None, "only the first one has a turn");
+    assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy", "its turn is not over");
+    assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "gone", "it cannot yield before");
     world.pass(15);
-    // Nothing is reserved for it any more; the next one is not passed over.
+    // Nothing is reserved for it any more; the next claim is not skipped.
     assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "busy");
     let reserved = |world: &World<Coordination>| world.machine.reservation(&section(), &world.now).map(|kept| kept.ticket);
     assert_eq!(reserved(&world), Some(also));
@@ -255,13 +256,13 @@ fn one_that_does_not_try_in_its_turn_yields_and_keeps_its_ticket() {
     world.pass(15);
     assert_eq!(reserved(&world), None);
     assert_eq!(word(&world.take(take("y", "t-3", "task:t-3 section:s"))), "held");
-    // It goes on: its old ticket counts again.
+    // Its process continues: the old ticket counts again.
     assert_eq!(word(&world.take(take("a", "t-1", "task:t-1 section:s").waits(1).again(stopped))), "waits");
     assert_eq!((reserved(&world), world.machine.claims[&stopped].unanswered(&world.now)), (Some(stopped), None));
 }
 
 #[test]
-fn slots_are_kept_up_to_what_is_wanted() {
+fn only_the_wanted_slots_are_reserved() {
     let mut world = World::site();
     world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
     world.lock("M", "x");
@@ -272,15 +273,15 @@ fn slots_are_kept_up_to_what_is_wanted() {
 }
 
 #[test]
-fn circles_through_claims_lines_and_reservations_are_refused() {
-    // A claim waits for what one holds who stands in line for what its holder has.
+fn cycles_through_claims_waiters_and_reservations_are_refused() {
+    // A claim waits for a holder that waits for a lock of the claim's holder.
     let mut world = site();
     world.lock("mine", "a");
     world.lock("L", "x");
     world.at_lock("mine", lock::Input::Acquire(Box::new(ask("x").waits(9))));
     assert_eq!(word(&world.take(take("a", "t-1", "L").waits(1))), "deadlock");
     assert!(world.machine.claims.is_empty());
-    // A reservation: y waits for x, who waits for what is kept for a claim that waits for y.
+    // A reservation: y waits for x, and x for a lock that is reserved for a claim that waits for y.
     let mut world = site();
     world.lock("M", "y");
     world.lock("N", "x");
@@ -296,8 +297,8 @@ fn circles_through_claims_lines_and_reservations_are_refused() {
 }
 
 #[test]
-fn namesakes_that_wait_for_the_same_are_no_circle() {
-    // Two claims on a task that another one has.
+fn namesakes_that_wait_for_the_same_are_no_cycle() {
+    // Two claims on a task that another holder has.
     let mut world = site();
     let held = ticket(world.take(take("a", "t-1", "task:t-1")));
     let one = ticket(world.take(take("b", "t-1", "task:t-1").waits(1)));
@@ -305,7 +306,7 @@ fn namesakes_that_wait_for_the_same_are_no_circle() {
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(1).again(one))), "waits");
     world.work(Input::End { ticket: held });
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1").waits(1).again(one))), "held");
-    // Two tasks that need the same lock, and a plain wait for it on either side of a claim.
+    // Two tasks that need the same lock, and a plain wait for it between two claims.
     let mut world = site();
     world.lock("L", "x");
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 L").waits(1))), "waits");
@@ -313,21 +314,21 @@ fn namesakes_that_wait_for_the_same_are_no_circle() {
     let plain = world.at_lock("L", lock::Input::Acquire(Box::new(ask("b").waits(3))));
     assert!(matches!(plain, coordination::Outcome::Lock(lock::Outcome::Waiting(_))), "{plain:?}");
     assert_eq!(word(&world.take(take("b", "t-3", "task:t-3 L").waits(4))), "waits");
-    // Four claims, two on each of two tasks: each pair waits for a namesake that the other pair would be in the way of.
+    // Four claims, two on each of two tasks: each pair waits for a namesake that the other pair would block.
     let mut world = site();
-    take_both(&mut world);
+    hold_both_tasks(&mut world);
     for (pid, task) in [(1, "t-1"), (2, "t-2"), (3, "t-1"), (4, "t-2")] {
         assert_eq!(word(&world.take(take("b", task, &format!("task:{task}")).waits(pid))), "waits");
     }
 }
 
-fn take_both(world: &mut World<Coordination>) {
+fn hold_both_tasks(world: &mut World<Coordination>) {
     world.take(take("a", "t-1", "task:t-1"));
     world.take(take("a", "t-2", "task:t-2"));
 }
 
 #[test]
-fn a_circle_through_what_a_name_holds_is_refused_however_many_wait_under_it() {
+fn a_cycle_through_the_holdings_of_a_name_is_refused() {
     let mut world = site();
     world.lock("L", "b");
     world.lock("M", "x");
@@ -335,7 +336,7 @@ fn a_circle_through_what_a_name_holds_is_refused_however_many_wait_under_it() {
     assert_eq!(word(&world.take(take("b", "t-2", "task:t-2 M").waits(2))), "waits");
     let refused = world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
     assert!(matches!(refused, coordination::Outcome::Deadlock(_)), "{refused:?}");
-    // And the other way round: the wait of x is there first.
+    // In the other order: the wait of x is first.
     let mut world = site();
     world.lock("L", "b");
     world.lock("M", "x");
@@ -343,9 +344,9 @@ fn a_circle_through_what_a_name_holds_is_refused_however_many_wait_under_it() {
     assert_eq!(word(&world.take(take("b", "t-1", "task:t-1 M").waits(1))), "deadlock");
 }
 
-/// Who holds what a claim waits for passes what is reserved for it, also when others stand before it in the line.
+/// The holder of something that a claim waits for passes the claim's reservation, also before earlier waiters.
 #[test]
-fn one_that_a_reservation_lets_passes_those_before_it_in_line() {
+fn a_waiter_that_passes_a_reservation_passes_earlier_waiters() {
     let mut world = site();
     world.lock("L", "x");
     let epoch = world.lock("M", "p");
@@ -353,14 +354,14 @@ fn one_that_a_reservation_lets_passes_those_before_it_in_line() {
     world.at_lock("M", lock::Input::Acquire(Box::new(ask("child").under(&["x"]).waits(3))));
     let claim = ticket(world.take(take("a", "t-1", "L M").waits(1)));
     world.pass(30);
-    // The claim waits for x, and x for the second in line; the first one waits for the claim.
+    // The claim waits for x, and x for the second waiter; the first waiter waits for the claim.
     assert_eq!(word(&world.take(take("a", "t-1", "L M").waits(1).again(claim))), "waits");
     world.unlock("M", "p", epoch);
     assert_eq!(world.of("M"), "child");
 }
 
 #[test]
-fn one_that_has_yielded_comes_first_again_and_closes_no_circle() {
+fn a_claim_that_yielded_comes_first_again_and_closes_no_cycle() {
     let mut world = site();
     world.lock("L", "x");
     world.lock("N", "y");
@@ -374,13 +375,14 @@ fn one_that_has_yielded_comes_first_again_and_closes_no_circle() {
     world.machine.give_turns(&[Resource { kind: Kind::Lock, name: name("K") }], &world.now.clone());
     world.pass(15);
     assert_eq!(word(&world.work(Input::Yield { ticket: stopped })), "yielded");
-    // K is kept for b, who waits for x, who waits for y; but y waits for b only as long as its process is stopped.
+    // K is reserved for b, which waits for x, which waits for y; but y waits for b only as long as its own process is
+    // stopped.
     assert_eq!(word(&world.take(take("b", "t-2", "K L").waits(2).again(claim))), "waits");
-    assert_eq!(word(&world.take(of_y(take("d", "t-1", "K").waits(1).again(stopped)))), "held", "it is the first again");
+    assert_eq!(word(&world.take(of_y(take("d", "t-1", "K").waits(1).again(stopped)))), "held", "it comes first again");
 }
 
 #[test]
-fn what_is_over_closes_no_circle() {
+fn grants_and_waits_that_are_over_close_no_cycle() {
     let scene = |world: &mut World<Coordination>| {
         world.lock("L", "a");
         world.lock("N", "x");
@@ -392,8 +394,8 @@ fn what_is_over_closes_no_circle() {
     let mut world = site();
     scene(&mut world);
     world.pass(10);
-    assert_eq!(word(&world.take(take("a", "t-1", "M N").waits(1))), "waits", "M is anybody's");
-    // Likewise the wait of a process that is dead.
+    assert_eq!(word(&world.take(take("a", "t-1", "M N").waits(1))), "waits", "the grant of M is over");
+    // The same with the wait of a dead process.
     let mut world = site();
     scene(&mut world);
     world.kill(2);
@@ -401,7 +403,7 @@ fn what_is_over_closes_no_circle() {
 }
 
 #[test]
-fn what_is_over_closes_no_circle_of_those_in_line() {
+fn grants_that_are_over_close_no_cycle_of_waiters() {
     let scene = |world: &mut World<Coordination>| {
         world.lock("N", "q");
         world.lock("L", "r");
@@ -417,12 +419,12 @@ fn what_is_over_closes_no_circle_of_those_in_line() {
     scene(&mut world);
     world.pass(10);
     assert!(matches!(asks(&mut world), coordination::Outcome::Lock(lock::Outcome::Waiting(_))));
-    assert_eq!(world.of("M"), "r", "p cannot come back to what r waits for");
+    assert_eq!(world.of("M"), "r", "the grant of p has ended");
 }
 
-/// Who passes follows from all that is held, also while several locks are cleared away at once.
+/// The holders that pass follow from all that is held, also while several locks are reaped at once.
 #[test]
-fn one_that_a_reservation_lets_passes_also_when_the_dead_are_cleared_away() {
+fn reservations_let_pass_while_dead_holders_are_reaped() {
     let mut world = site();
     world.lock("Z", "x");
     world.at_lock("M", lock::Input::Acquire(Box::new(ask("p").bound_to(&[9]))));
@@ -436,7 +438,7 @@ fn one_that_a_reservation_lets_passes_also_when_the_dead_are_cleared_away() {
 }
 
 #[test]
-fn slots_beyond_those_that_are_kept_close_no_circle() {
+fn slots_that_are_not_reserved_close_no_cycle() {
     let mut world = World::site();
     world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
     world.lock("L", "y");
@@ -446,12 +448,12 @@ fn slots_beyond_those_that_are_kept_close_no_circle() {
     world.at_lock("L", lock::Input::Acquire(Box::new(ask("x").waits(3))));
     let claim = ticket(world.take(take("a", "t-1", "M S:1").waits(1)));
     world.pass(30);
-    assert_eq!(word(&world.take(take("a", "t-1", "M S:1").waits(1).again(claim))), "waits", "there are two for y");
+    assert_eq!(word(&world.take(take("a", "t-1", "M S:1").waits(1).again(claim))), "waits", "two slots are left for y");
 }
 
-/// A wait that will get what the circle needs may be that of a dead process: the circle names it.
+/// A wait that will get a resource of the cycle may be that of a dead process: the cycle names it.
 #[test]
-fn a_circle_names_the_processes_that_will_hold_what_is_waited_for() {
+fn a_cycle_names_the_processes_that_will_hold_its_resources() {
     let mut world = site();
     world.lock("M", "z");
     world.lock("L", "x");
@@ -459,8 +461,8 @@ fn a_circle_names_the_processes_that_will_hold_what_is_waited_for() {
     world.at_lock("M", lock::Input::Acquire(Box::new(ask("y").waits(2))));
     let refused = |world: &mut World<Coordination>| world.at_lock("L", lock::Input::Acquire(Box::new(ask("z").waits(3))));
     let coordination::Outcome::Deadlock(cycle) = refused(&mut world) else { panic!("z waits for y, and y for z") };
-    let said: Vec<_> = cycle.iter().map(|link| (link.process.pid, link.before.iter().map(|one| one.pid).collect())).collect();
-    assert_eq!(said, [(3, vec![1]), (2, vec![])]);
+    let pids: Vec<_> = cycle.iter().map(|link| (link.process.pid, link.before.iter().map(|one| one.pid).collect())).collect();
+    assert_eq!(pids, [(3, vec![1]), (2, vec![])]);
     world.kill(1);
     let waits = refused(&mut world);
     assert!(matches!(waits, coordination::Outcome::Lock(lock::Outcome::Waiting(_))), "{waits:?}");
@@ -477,6 +479,6 @@ fn a_run_that_waits_for_a_task_is_an_edge_and_takes_nothing() {
     };
     assert_eq!(word(&world.work(waits("run:a", "task:b", 1))), "waits");
     assert_eq!(word(&world.work(waits("run:b", "task:a", 2))), "deadlock");
-    assert_eq!(word(&world.work(waits("run:b", "task:b", 2))), "deadlock", "nor for itself");
+    assert_eq!(word(&world.work(waits("run:b", "task:b", 2))), "deadlock", "a run cannot wait for itself");
     assert_eq!(world.machine.claims.len(), 1);
 }

@@ -1,15 +1,16 @@
-//! Whose turn it is, and what becomes of a turn that is not taken.
+//! The turns of claims, and turns without a try.
 
 use super::*;
 use crate::resource::grant::Address;
 
-/// Two give back what it wants in one transaction, in which not all of its locks were read: the turn must not be missed.
+/// Two holders give back parts of a claim in one transaction, in which not all of its locks were read: the turn must
+/// not be missed.
 #[test]
-fn it_is_its_turn_when_the_last_of_several_gives_something_back() {
+fn a_claim_has_its_turn_when_its_last_part_is_freed() {
     let mut world = site();
     let [one, two] = ["L", "M"].map(|label| world.lock(label, label));
     let claim = ticket(world.take(take("a", "t-1", "L M N").waits(1)));
-    // As the rows say that were read at the beginning.
+    // As in the rows that were read at the beginning.
     world.machine.claims.get_mut(&claim).unwrap().in_the_way = [holder("L"), holder("M")].into();
     world.machine.locks.remove("N");
     let freed = |label: &str| [Resource { kind: Kind::Lock, name: name(label) }];
@@ -22,7 +23,7 @@ fn it_is_its_turn_when_the_last_of_several_gives_something_back() {
 }
 
 #[test]
-fn a_section_that_is_its_own_does_not_keep_a_claim_from_its_turn() {
+fn a_shared_section_does_not_delay_a_turn() {
     let mut world = site();
     world.take(take("a", "t-1", "task:t-1 section:s"));
     let epoch = world.lock("L", "x");
@@ -32,10 +33,10 @@ fn a_section_that_is_its_own_does_not_keep_a_claim_from_its_turn() {
     assert_eq!(world.machine.claims[&claim].turn_ends(), Some(world.now.lease + OFFER));
 }
 
-/// However many are stopped, the others wait for two turns at most: that of the first, and that of all who come after it, also those who wait for
-/// one of these.
+/// However many processes are stopped, the others wait for two turns at most: that of the first claim, and that of all
+/// later ones, including claims that wait for one of these.
 #[test]
-fn those_after_one_that_yields_have_their_turn_together() {
+fn claims_after_one_that_yields_have_their_turns_together() {
     let mut world = site();
     let epoch = world.lock("L", "x");
     let other = world.lock("N", "x");
@@ -58,13 +59,13 @@ fn those_after_one_that_yields_have_their_turn_together() {
     for ticket in &claims[1..] {
         assert_eq!(word(&world.work(Input::Yield { ticket: *ticket })), "yielded");
     }
-    assert_eq!(world.of("L"), "nobody", "it is kept for b, who lives and waits for M");
+    assert_eq!(world.of("L"), "nobody", "it is reserved for b, which lives and waits for M");
 }
 
-/// The first one's turn was a guess: it lacks a lock that was not read. It finds out, and the next one, who may pass what is reserved for the
-/// first, must not lose its turn over that.
+/// The turn of the first claim was a guess: it lacks a lock that was not read. It finds out when it tries, and the next
+/// claim, which passes the reservation of the first, must get its turn then.
 #[test]
-fn a_turn_that_turns_out_too_early_is_passed_on() {
+fn a_turn_that_comes_too_early_is_passed_on() {
     let mut world = site();
     let section = world.lock("section:s", "x");
     let held = world.lock("M", "y");
@@ -83,14 +84,15 @@ fn a_turn_that_turns_out_too_early_is_passed_on() {
     world.machine.locks.insert(unread.name.clone(), unread);
     world.woken.clear();
     assert_eq!(word(&world.take(take("a", "t-1", "M section:s task:t-1").waits(1).again(first))), "waits");
-    assert_eq!(has_turn(&world), [false, true, false], "the third may not pass the first");
-    assert_eq!(world.woken, [Address("b".into())], "and it is told");
+    assert_eq!(has_turn(&world), [false, true, false], "the third does not pass the first");
+    assert_eq!(world.woken, [Address("b".into())], "the second is woken");
     world.unlock("M", "y", held);
 }
 
-/// It is the turn of all who fit, not of the first alone: the next would wait for one that lives and does not hear that it is its turn.
+/// All claims that fit have a turn, not only the first: the next one would wait for a live process that does not know
+/// of its turn.
 #[test]
-fn it_is_the_turn_of_all_who_fit() {
+fn all_claims_that_fit_have_a_turn() {
     let mut world = site();
     world.at_semaphore("S", semaphore::Input::Define(Config { capacity: 3, ttl: None }));
     let held = ticket(world.take(take("x", "t-0", "S:3")));

@@ -13,8 +13,8 @@ use crate::task::{After, Input as TaskInput, OnExhausted, Watch};
 use crate::test_world::{World, ask, holder, name, runner, task};
 use crate::time::{Span, Wall};
 
-/// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, and all that the
-/// answer depends on. At first nothing blocks it of the runner `m`.
+/// A task that needs the lock `db`, two slots of `gpu` and one of `disk`, in an exclusive section, with all facts that
+/// the answer depends on. At first nothing keeps the runner `m` from starting it.
 #[derive(Debug, Clone)]
 struct Scene {
     site: World<Coordination>,
@@ -24,7 +24,7 @@ struct Scene {
     section: Section,
     foreign: Option<(RunId, RunnerId)>,
     limits: Vec<AccountLimit>,
-    /// Other roots, and how many may be under way; any number if that is 0.
+    /// Other roots, and the limit; 0 stands for no limit.
     roots: Vec<Task>,
     limit: u32,
     pause: Option<Pause>,
@@ -91,7 +91,7 @@ impl Scene {
         admit(&self.task, &facts, &self.site.now)
     }
 
-    /// All that stands in the way, in words.
+    /// All reasons against it, in words.
     fn reasons(&self) -> Vec<String> {
         match self.admit() {
             Admission::Run => Vec::new(),
@@ -108,7 +108,7 @@ impl Scene {
         self.site.at_semaphore(label, semaphore::Input::Acquire(Box::new(wish)));
     }
 
-    /// One root may be under way, and this one is.
+    /// Adds a root that is under way, with a limit of one.
     fn begin_root(&mut self, id: &str) {
         let mut root = Task::new(task(id), spec("other"), &self.site.now);
         root.state = State::Backoff { until: Lease(0) };
@@ -116,7 +116,7 @@ impl Scene {
         self.limit = 1;
     }
 
-    /// An agent does it, whose account is limited.
+    /// Makes it the work of an agent whose account is limited.
     fn limit_account(&mut self) {
         let choice = AgentChoice { agent: name("claude"), account: name("mine"), model: None };
         let work = AgentWork { agents: vec![choice], ..AgentWork::default() };
@@ -126,7 +126,7 @@ impl Scene {
         self.limits.push(AccountLimit::new(scope, &self.site.now).step(reach, &self.site.now).state);
     }
 
-    /// The process `pid` waits for the lock.
+    /// Adds the process `pid` to the waiters for the lock.
     fn wait(&mut self, label: &str, who: &str, pid: i32) {
         self.site.at_lock(label, Input::Acquire(Box::new(ask(who).waits(pid))));
     }
@@ -165,7 +165,7 @@ fn describe(reason: &Reason) -> String {
     }
 }
 
-/// Something that stands in the way, and how it is told.
+/// An obstacle, and its reason in words.
 type Trouble = (fn(&mut Scene), &'static str);
 
 const TROUBLES: [Trouble; 13] = [
@@ -185,7 +185,7 @@ const TROUBLES: [Trouble; 13] = [
 ];
 
 #[test]
-fn a_pause_of_the_project_or_of_the_task_holds_it_back_and_a_task_for_people_is_not_held_back() {
+fn pauses_of_project_and_task_block_it_unless_it_is_manual() {
     let mut scene = Scene::new();
     scene.pause = Some(Pause { verb: PauseVerb::Pause, by: "ann".into(), at: Wall(7) });
     assert_eq!(scene.reasons(), ["pause by ann"]);
@@ -198,21 +198,21 @@ fn a_pause_of_the_project_or_of_the_task_holds_it_back_and_a_task_for_people_is_
 }
 
 #[test]
-fn every_reason_is_told_alone_and_in_every_combination() {
+fn every_reason_is_reported_alone_and_in_every_combination() {
     assert_eq!(Scene::new().admit(), Admission::Run);
     for choice in 0..1_usize << TROUBLES.len() {
         let (mut scene, mut expected) = (Scene::new(), Vec::new());
-        for (number, (make, told)) in TROUBLES.iter().enumerate().filter(|(number, _)| choice >> number & 1 == 1) {
+        for (number, (make, reason)) in TROUBLES.iter().enumerate().filter(|(number, _)| choice >> number & 1 == 1) {
             make(&mut scene);
-            // Whoever holds the section answers for all runs in it.
-            let is_told = match number {
+            // The holder of the section stands for all runs in it.
+            let is_reported = match number {
                 6 => choice >> 5 & 1 == 0,
-                // One without work has no agent.
+                // A task without work has no agent.
                 10 => choice >> 1 & 1 == 0,
                 _ => true,
             };
-            if is_told {
-                expected.push(*told);
+            if is_reported {
+                expected.push(*reason);
             }
         }
         assert_eq!(scene.reasons(), expected);
@@ -248,7 +248,7 @@ fn a_task_in_any_other_state_is_not_started() {
 }
 
 #[test]
-fn one_that_waits_for_a_decision_is_blocked_by_nothing_else() {
+fn a_task_that_waits_for_a_decision_has_no_other_reason() {
     let mut scene = Scene::new();
     scene.task.state = State::AwaitingDecision { decision: DecisionId::from(Seq(7)) };
     scene.take("db", "x");
@@ -256,7 +256,7 @@ fn one_that_waits_for_a_decision_is_blocked_by_nothing_else() {
 }
 
 #[test]
-fn one_that_rests_is_admitted_at_the_very_moment() {
+fn a_task_is_admitted_at_the_end_of_its_backoff() {
     let mut scene = Scene::new();
     let until = scene.site.now.lease + Span::from_ms(1);
     scene.task.state = State::Backoff { until };
@@ -266,11 +266,11 @@ fn one_that_rests_is_admitted_at_the_very_moment() {
 }
 
 #[test]
-fn one_that_is_worked_on_by_hand_names_who_has_its_lock() {
+fn manual_work_is_blocked_by_the_holder_of_the_lock() {
     let mut scene = Scene::new();
     let (holder, epoch) = (holder("ann"), crate::ids::Epoch(7));
     scene.task.state = State::Manual { holder, epoch, until: None };
-    assert_eq!(scene.reasons(), ["is in_progress"], "its lock is free, and nobody has looked yet");
+    assert_eq!(scene.reasons(), ["is in_progress"], "its lock is free, which was not recorded yet");
     scene.take("task:t-1", "ann");
     assert_eq!(scene.reasons(), ["lock task:t-1: ann"]);
 }
@@ -295,7 +295,7 @@ fn a_root_that_has_begun_keeps_its_place_and_a_child_needs_none() {
 }
 
 #[test]
-fn a_dependency_is_met_when_it_is_completed_or_over_and_that_is_enough() {
+fn a_dependency_is_met_by_completion_or_an_allowed_failure() {
     for status in Status::ALL {
         for allow_failed in [false, true] {
             let mut scene = Scene::new();
@@ -308,7 +308,7 @@ fn a_dependency_is_met_when_it_is_completed_or_over_and_that_is_enough() {
 }
 
 #[test]
-fn a_grant_that_is_over_is_not_in_the_way_unless_somebody_stands_in_line() {
+fn a_grant_that_is_over_blocks_only_with_a_waiter() {
     let ends: [fn(&mut Scene); 2] = [|scene| scene.site.pass(60), |scene| scene.site.kill(1)];
     for end in ends {
         for (label, is_lock) in [("db", true), ("task:t-1", true), ("section:s-1", true), ("gpu", false), ("runs", false)] {
@@ -330,15 +330,15 @@ fn a_grant_that_is_over_is_not_in_the_way_unless_somebody_stands_in_line() {
                 scene.wait_for_slots(label, "y", 2, 2)
             }
             end(&mut scene);
-            assert_eq!(scene.reasons().len(), 1, "{label}: the one in line comes first");
+            assert_eq!(scene.reasons().len(), 1, "{label}: the waiter comes first");
             scene.site.kill(2);
-            assert_eq!(scene.reasons(), Vec::<String>::new(), "{label}: the one in line is dead");
+            assert_eq!(scene.reasons(), Vec::<String>::new(), "{label}: the waiter is dead");
         }
     }
 }
 
 #[test]
-fn slots_are_for_those_in_line_though_enough_are_free() {
+fn free_slots_are_for_waiters_first() {
     let mut scene = Scene::new();
     scene.take_slots("gpu", "x", 1);
     scene.wait_for_slots("gpu", "y", 3, 2);
@@ -346,7 +346,7 @@ fn slots_are_for_those_in_line_though_enough_are_free() {
 }
 
 #[test]
-fn a_crowd_of_holders_leaves_no_place_though_slots_are_free() {
+fn the_limit_of_holders_blocks_free_slots() {
     let mut scene = Scene::new();
     scene.take_slots("gpu", "x", 1);
     let gpu = scene.site.machine.semaphores.get_mut("gpu").unwrap();
@@ -362,7 +362,7 @@ fn a_crowd_of_holders_leaves_no_place_though_slots_are_free() {
 }
 
 #[test]
-fn an_increase_that_was_not_taken_up_leaves_what_was_held_before() {
+fn a_lapsed_increase_leaves_the_earlier_slots() {
     let mut scene = Scene::new();
     scene.site.at_semaphore("gpu", semaphore::Input::Acquire(Box::new(ask("x").weight(2))));
     scene.take_slots("gpu", "y", 1);
@@ -374,7 +374,7 @@ fn an_increase_that_was_not_taken_up_leaves_what_was_held_before() {
 }
 
 #[test]
-fn a_runner_works_on_in_the_section_that_it_holds() {
+fn a_runner_continues_in_the_section_that_it_holds() {
     let mut scene = Scene::new();
     let grant = ask("runner:m").max_hold(60).bound_to(&[1]);
     scene.site.at_lock("section:s-1", Input::Acquire(Box::new(grant)));
@@ -384,15 +384,15 @@ fn a_runner_works_on_in_the_section_that_it_holds() {
         assert_eq!(other.reasons(), ["lock section:s-1: runner:m"]);
     }
     scene.wait("section:s-1", "runner:n", 2);
-    assert_eq!(scene.reasons(), Vec::<String>::new(), "it need not leave for one who waits");
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "a holder need not leave for a waiter");
     scene.site.pass(60);
-    assert_eq!(scene.reasons(), ["lock section:s-1: runner:m"], "unless its time is over");
+    assert_eq!(scene.reasons(), ["lock section:s-1: runner:m"], "its grant is over, and there is a waiter");
     scene.site.kill(2);
-    assert_eq!(scene.reasons(), Vec::<String>::new(), "and somebody is there");
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "the waiter is dead");
 }
 
 #[test]
-fn a_run_that_lives_on_in_the_section_is_in_the_way_until_it_is_adopted() {
+fn a_live_run_in_the_section_blocks_until_it_is_adopted() {
     let mut scene = Scene::new();
     let run = RunId::new("r-9").unwrap();
     scene.take("section:s-1", "runner:n");
@@ -403,7 +403,7 @@ fn a_run_that_lives_on_in_the_section_is_in_the_way_until_it_is_adopted() {
     let nobody = Scene { runner: None, ..scene.clone() };
     assert_eq!(nobody.reasons(), ["r-9 of n"]);
     scene.foreign = Some((run, runner("m")));
-    assert_eq!(scene.reasons(), Vec::<String>::new(), "it is its own now");
+    assert_eq!(scene.reasons(), Vec::<String>::new(), "the run is its own now");
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_reason_names_the_resource_whose_release_may_change_it() {
         let mut scene = Scene::new();
         TROUBLES[trouble].0(&mut scene);
         match scene.admit() {
-            Admission::Run => unreachable!("there is trouble"),
+            Admission::Run => unreachable!("there is a reason"),
             Admission::Blocked(reasons) => reasons[0].resource().map(|resource| resource.to_string()),
         }
     };
@@ -437,19 +437,19 @@ fn a_reason_names_the_resource_whose_release_may_change_it() {
 
 #[test]
 #[should_panic(expected = "each need of t-1 has its fact")]
-fn a_need_without_its_fact_is_a_mistake_of_the_caller() {
+fn a_need_without_its_fact_panics() {
     let scene = Scene::new();
     admit(&scene.task, &Facts::default(), &scene.site.now);
 }
 
-/// A runner whose death nobody can see crashes at 10:15, with a lock from 10:00 that lasts an hour.
+/// A runner whose death is not visible crashes at 10:15, with a lock from 10:00 that lasts an hour.
 #[test]
-fn what_was_started_at_ten_and_crashed_unseen_can_be_claimed_at_five_past_eleven() {
+fn a_lock_of_an_invisible_crash_is_free_after_its_lease() {
     const MINUTE: i64 = 60;
     let mut scene = Scene::new();
     scene.site.at_lock("task:t-1", Input::Acquire(Box::new(ask("runner:a").ttl(60 * MINUTE))));
     scene.site.pass(30 * MINUTE);
-    let Admission::Blocked(reasons) = scene.admit() else { panic!("nobody knows at 10:30 that it crashed") };
+    let Admission::Blocked(reasons) = scene.admit() else { panic!("the crash is not known at 10:30") };
     let [Reason::TaskLock { holder, .. }] = &reasons[..] else { panic!("{reasons:?}") };
     let left = holder.until.map(|until| until - scene.site.now.lease);
     assert_eq!((holder.holder.as_str(), left), ("runner:a", Some(crate::Span::from_secs(30 * MINUTE))));

@@ -1,10 +1,10 @@
-//! A task is admitted exactly if every condition alone holds: histories of strangers at its resources, at random.
+//! A task is admitted exactly if every single condition holds: random histories of other holders at its resources.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A random move of strangers at one of the resources.
+/// A random operation of another holder at one of the resources.
 #[derive(Debug, Clone)]
 enum Op {
     Ask { at: usize, who: usize, weight: u32, waits: bool, lease: bool },
@@ -52,14 +52,14 @@ fn play(scene: &mut Scene, op: &Op) {
         }
         Op::Pass(secs) => scene.site.pass(secs),
         Op::Die(pid) => {
-            // Not for ever: the next process with this number is another one.
+            // The death is known only until the next one: the next process with this number is another one.
             scene.site.now.dead.clear();
             scene.site.kill(pid);
         }
     }
 }
 
-/// Whether the lock would be given to `who` right now, as the lock itself tells.
+/// Whether `who` would get the lock right now, by the lock itself.
 fn gets_lock(scene: &Scene, label: &str, who: &str) -> bool {
     let Some(lock) = scene.site.machine.locks.get(label) else { return true };
     match lock.clone().step(Input::Acquire(Box::new(ask(who))), &scene.site.now).outcome {
@@ -69,7 +69,7 @@ fn gets_lock(scene: &Scene, label: &str, who: &str) -> bool {
     }
 }
 
-/// Whether the slots would be given to a newcomer right now without anybody else having waited for them.
+/// Whether a new holder would get the slots right now, with no waiter before it.
 pub(super) fn gets_slots(scene: &Scene, label: &str, weight: u32) -> bool {
     let semaphore = &scene.site.machine.semaphores[label];
     let alone = semaphore.waiters.iter().all(|waiter| scene.site.now.dead.contains(&waiter.standing.process));
@@ -96,7 +96,7 @@ fn scenes() -> impl Strategy<Value = Scene> {
             }
             scene.task.spec.parent = is_child.then(|| task("d-9"));
             (0..roots).for_each(|number| scene.begin_root(&format!("x-{number}")));
-            // One that rests has begun, so it is among them.
+            // A root in backoff has begun, so it is one of them.
             scene.roots.extend(rest.is_some().then(|| scene.task.clone()));
             scene.limit = limit;
             let number = |(at, (status, allow)): (usize, (Option<Status>, bool))| (task(&format!("d-{at}")), status, allow);
@@ -113,11 +113,11 @@ fn scenes() -> impl Strategy<Value = Scene> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
-    fn a_task_is_admitted_iff_every_single_condition_holds(scene in scenes()) {
+    fn a_task_is_admitted_iff_every_condition_holds(scene in scenes()) {
         let mut violated: Vec<String> = Vec::new();
-        let mut unless = |holds: bool, told: &str| {
+        let mut unless = |holds: bool, reason: &str| {
             if !holds {
-                violated.push(told.to_owned());
+                violated.push(reason.to_owned());
             }
         };
         let is_rested = match &scene.task.state {
@@ -147,8 +147,8 @@ proptest! {
         unless(gets_slots(&scene, "runs", 1), "runs");
         let reasons = scene.reasons();
         prop_assert_eq!(reasons.len(), violated.len(), "{:?} and {:?}", reasons, violated);
-        for (reason, told) in reasons.iter().zip(&violated) {
-            prop_assert!(reason.starts_with(told.as_str()), "{reasons:?} and {violated:?}");
+        for (reason, prefix) in reasons.iter().zip(&violated) {
+            prop_assert!(reason.starts_with(prefix.as_str()), "{reasons:?} and {violated:?}");
         }
     }
 }

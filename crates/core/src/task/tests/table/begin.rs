@@ -1,4 +1,4 @@
-//! Every state of a task against runs that could not begin, and against ends that come to be known late.
+//! Every state of a task against runs that could not begin, and against ends that are reported late.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn begin_in_vain(world: &mut World<Task>, input: &str) -> Outcome {
 const INPUTS: [&str; 4] = ["shortage", "cannot begin", "exit 0, in time", "exit 0, too late"];
 
 #[test]
-fn every_state_answers_a_run_that_could_not_begin_or_was_heard_of_late() {
+fn every_state_with_runs_that_could_not_begin_or_ended_late() {
     let expected = "
                                shortage                                      cannot begin                                  exit 0, in time                               exit 0, too late
 running                        shortage: pending +restarting                 never: resting (0 1) +restarting              ended: completed +complete                    ended: completed +complete

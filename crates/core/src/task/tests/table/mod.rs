@@ -9,7 +9,7 @@ mod scenes;
 
 use scenes::{STATES, scene};
 
-/// A state in few letters.
+/// The name of a state.
 pub(super) fn letters(state: &State) -> &'static str {
     match state {
         State::Pending => "pending",
@@ -37,7 +37,7 @@ pub(super) fn letters(state: &State) -> &'static str {
     }
 }
 
-/// A state in few letters, with the failures and recoveries so far.
+/// The name of a state, with the failures and recoveries so far.
 fn state(task: &Task) -> String {
     let state = letters(&task.state);
     match (task.failures, task.recoveries) {
@@ -79,7 +79,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
     let outcome = act(&mut world);
     let mut cell = word(&outcome);
     if is_refusal(&outcome) {
-        assert_eq!((&world.machine, &world.log, &world.entry), (&before.machine, &before.log, &before.entry), "{name}: {cell}");
+        assert_eq!((&world.machine, &world.log, &world.outbox), (&before.machine, &before.log, &before.outbox), "{name}: {cell}");
         return cell;
     }
     let after = state(&world.machine);
@@ -90,7 +90,7 @@ fn cell(name: &str, act: impl FnOnce(&mut World<Task>) -> Outcome) -> String {
         cell += &format!(", said {}", said(&world.machine));
     }
     world.kinds()[before.log.len()..].iter().for_each(|kind| cell += &format!(" +{kind}"));
-    for command in &world.entry[before.entry.len()..] {
+    for command in &world.outbox[before.outbox.len()..] {
         cell += match command {
             OutboxCommand::Spawn { .. } => " !spawn",
             OutboxCommand::Kill { .. } => " !kill",
@@ -115,7 +115,7 @@ pub(super) fn is_refusal(outcome: &Outcome) -> bool {
     )
 }
 
-fn run_it(world: &mut World<Task>, input: &str) -> Outcome {
+fn start_or_end(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "start" => world.start(),
         "never began" => world.end_last(RunEnd::Never),
@@ -125,7 +125,7 @@ fn run_it(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn end_it(world: &mut World<Task>, input: &str) -> Outcome {
+fn end_run(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "exit 0" => world.end_last(RunEnd::Exited(0)),
         "exit 1" => world.end_last(RunEnd::Exited(1)),
@@ -137,7 +137,7 @@ fn end_it(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn look_at_it(world: &mut World<Task>, input: &str) -> Outcome {
+fn observe(world: &mut World<Task>, input: &str) -> Outcome {
     let epoch = world.epoch();
     let checkpoint = |epoch, quiet| Input::Checkpoint { epoch, output_bytes: 9, quiet: Span::from_secs(quiet) };
     match input {
@@ -162,7 +162,7 @@ fn look_at_it(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn know_the_result(world: &mut World<Task>, input: &str) -> Outcome {
+fn conclude(world: &mut World<Task>, input: &str) -> Outcome {
     let epoch = world.epoch();
     match input {
         "done" => world.say(Some(epoch), true),
@@ -174,7 +174,7 @@ fn know_the_result(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn stop_it(world: &mut World<Task>, input: &str) -> Outcome {
+fn stop_run(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "cancel" => world.stop(After::Cancel),
         "fail" => world.fail(),
@@ -185,7 +185,7 @@ fn stop_it(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn decide_by_hand(world: &mut World<Task>, input: &str) -> Outcome {
+fn decide_manually(world: &mut World<Task>, input: &str) -> Outcome {
     match input {
         "retry" => world.act(Input::Retry),
         "skip" => world.act(Input::Set(Mark::Skipped)),
@@ -197,7 +197,7 @@ fn decide_by_hand(world: &mut World<Task>, input: &str) -> Outcome {
     }
 }
 
-fn look_for_done(world: &mut World<Task>, input: &str) -> Outcome {
+fn check_for_done(world: &mut World<Task>, input: &str) -> Outcome {
     let found = |marker, children| Input::Found { marker, children };
     match input {
         "nothing" => world.act(found(Marker::Absent, 0)),
@@ -211,7 +211,7 @@ fn look_for_done(world: &mut World<Task>, input: &str) -> Outcome {
 }
 
 #[test]
-fn every_state_answers_one_who_runs_it() {
+fn every_state_with_starts() {
     let expected = "
                                start                                   never began                                   end of another  ready
 pending                        started: running +started !spawn        late                                          late            not pending
@@ -249,11 +249,11 @@ loop: to fail                  not pending                             ended: fa
 loop: to cancel, said done     not pending                             ended: cancelled +cancelled                   late            not pending
 any other                      not pending                             late                                          late            not pending
 ";
-    assert_answers(&STATES, &["start", "never began", "end of another", "ready"], run_it, expected);
+    assert_answers(&STATES, &["start", "never began", "end of another", "ready"], start_or_end, expected);
 }
 
 #[test]
-fn every_state_answers_when_its_run_ends() {
+fn every_state_with_ends_of_its_run() {
     let expected = "
                                exit 0                                        exit 1                                        lost                                          exit 1, DONE                                  exit 0, DONE, children                        exit 0, DONE broken
 running                        ended: completed +complete                    failed: pending (1 0) +restarting             lost: pending (0 1) +restarting               failed: pending (1 0) +restarting             ended: completed +complete                    ended: completed +complete
@@ -289,13 +289,13 @@ any other                      late                                          lat
     assert_answers(
         &STATES,
         &["exit 0", "exit 1", "lost", "exit 1, DONE", "exit 0, DONE, children", "exit 0, DONE broken"],
-        end_it,
+        end_run,
         expected,
     );
 }
 
 #[test]
-fn every_state_answers_one_who_looks() {
+fn every_state_with_activity_reports() {
     let expected = "
                                active                         idle, not long                               idle                                                dead                       old active  future active
 running                        seen: running                  seen: running                                stuck: stuck (0 1) +stuck +nudged !nudge            stuck +stuck               fenced      fenced
@@ -328,11 +328,11 @@ loop: to fail                  seen: to fail                  seen: to fail     
 loop: to cancel, said done     seen: to cancel                seen: to cancel                              seen: to cancel                                     seen: to cancel            fenced      fenced
 any other                      fenced                         fenced                                       fenced                                              fenced                     fenced      fenced
 ";
-    assert_answers(&STATES, &["active", "idle, not long", "idle", "dead", "old active", "future active"], look_at_it, expected);
+    assert_answers(&STATES, &["active", "idle, not long", "idle", "dead", "old active", "future active"], observe, expected);
 }
 
 #[test]
-fn every_state_answers_one_who_measures() {
+fn every_state_with_checkpoints_and_overtime() {
     let expected = "
                                checkpoint                           old checkpoint  in time                      overtime                                  overtime of another
 running                        seen: running +checkpoint            fenced          seen: running                stopping: overtime +stopping !kill        late
@@ -365,16 +365,11 @@ loop: to fail                  seen: to fail +checkpoint            fenced      
 loop: to cancel, said done     seen: to cancel +checkpoint          fenced          stopping: to cancel          stopping: to cancel                       late
 any other                      fenced                               fenced          late                         late                                      late
 ";
-    assert_answers(
-        &STATES,
-        &["checkpoint", "old checkpoint", "in time", "overtime", "overtime of another"],
-        look_at_it,
-        expected,
-    );
+    assert_answers(&STATES, &["checkpoint", "old checkpoint", "in time", "overtime", "overtime of another"], observe, expected);
 }
 
 #[test]
-fn every_state_answers_one_who_knows_the_result() {
+fn every_state_with_verdicts() {
     let expected = "
                                done                                  failed                                  done, old epoch  done, by hand                     failed, by hand
 failed once                    fenced                                fenced                                  fenced           ended: completed (1 0) +complete  ended: failed (1 0) +failed !tell
@@ -421,16 +416,11 @@ loop: completed                fenced                                fenced     
 loop: failed                   fenced                                fenced                                  fenced           over                              over
 any other                      fenced                                fenced                                  fenced           ended: completed +complete        ended: failed +failed !tell
 ";
-    assert_answers(
-        &STATES,
-        &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"],
-        know_the_result,
-        expected,
-    );
+    assert_answers(&STATES, &["done", "failed", "done, old epoch", "done, by hand", "failed, by hand"], conclude, expected);
 }
 
 #[test]
-fn every_state_answers_one_who_stops_it() {
+fn every_state_with_stop_requests() {
     let expected = "
                                cancel                                     fail                                     escalate                                     overtime                                  restart
 failed once                    ended: cancelled (1 0) +cancelled          ended: failed (1 0) +failed !tell        not pending                                  not pending                               not pending
@@ -477,11 +467,11 @@ loop: completed                over                                       over  
 loop: failed                   over                                       over                                     over                                         over                                      over
 any other                      ended: cancelled +cancelled                ended: failed +failed !tell              not pending                                  not pending                               not pending
 ";
-    assert_answers(&STATES, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it, expected);
+    assert_answers(&STATES, &["cancel", "fail", "escalate", "overtime", "restart"], stop_run, expected);
 }
 
 #[test]
-fn every_state_answers_one_who_decides_by_hand() {
+fn every_state_with_manual_commands() {
     let expected = "
                         retry                    skip                           review                        take                   take, same grant       return
 pending                 not pending              marked: skipped +marked        marked: review +marked        taken: by hand +taken  taken: by hand +taken  not pending
@@ -507,11 +497,11 @@ loop: completed         clear: pending +retried  over                           
 loop: failed            clear: pending +retried  over                           over                          over                   over                   not pending
 any other               not pending              busy                           busy                          busy                   busy                   not pending
 ";
-    assert_answers(&STATES, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_by_hand, expected);
+    assert_answers(&STATES, &["retry", "skip", "review", "take", "take, same grant", "return"], decide_manually, expected);
 }
 
 #[test]
-fn every_state_answers_one_who_looks_for_done() {
+fn every_state_with_checks_for_done() {
     let expected = "
                         nothing               DONE                              DONE, children                      broken                             children left                                   children ended
 loop: pending           clear: pending        ended: completed +complete        awaiting +awaiting                  ended: failed +failed !tell        not pending                                     not pending
@@ -525,7 +515,7 @@ any other               not pending           not pending                       
     assert_answers(
         &STATES,
         &["nothing", "DONE", "DONE, children", "broken", "children left", "children ended"],
-        look_for_done,
+        check_for_done,
         expected,
     );
 }

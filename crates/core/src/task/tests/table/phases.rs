@@ -1,4 +1,4 @@
-//! The task of a pipeline: it does as its pipeline does, and nobody else says what becomes of it.
+//! The task of a pipeline: it mirrors the status of its pipeline, and nothing else changes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn follow(world: &mut World<Task>, input: &str) -> Outcome {
 const STATUSES: [&str; 5] = ["goes on", "is blocked", "is done", "has failed", "is cancelled"];
 
 #[test]
-fn the_task_of_a_pipeline_does_as_its_pipeline_does() {
+fn the_task_of_a_pipeline_mirrors_its_status() {
     let expected = "
                             goes on                         is blocked                               is done                     has failed                   is cancelled
 parent: pending             followed: in phases +in_phases  followed: in phases, blocked +in_phases  ended: completed +complete  ended: failed +failed !tell  ended: cancelled +cancelled
@@ -64,7 +64,7 @@ any other                   not pending                     not pending         
 }
 
 #[test]
-fn any_other_task_follows_nobody() {
+fn other_tasks_mirror_no_pipeline() {
     for state in STATES {
         for status in STATUSES {
             assert_eq!(cell(state, |world| follow(world, status)), "not pending", "{state}, {status}");
@@ -73,18 +73,18 @@ fn any_other_task_follows_nobody() {
 }
 
 #[test]
-fn nobody_else_says_what_becomes_of_the_task_of_a_pipeline() {
+fn only_its_pipeline_changes_the_task_of_a_pipeline() {
     let inputs = ["start", "never began", "ready"];
     let expected = "
            start       never began  ready
 any other  has phases  late         not pending
 ";
-    assert_answers(&PARENTS, &inputs, run_it, expected);
+    assert_answers(&PARENTS, &inputs, start_or_end, expected);
     let expected = "
            done    done, by hand  failed, by hand
 any other  fenced  has phases     has phases
 ";
-    assert_answers(&PARENTS, &["done", "done, by hand", "failed, by hand"], know_the_result, expected);
+    assert_answers(&PARENTS, &["done", "done, by hand", "failed, by hand"], conclude, expected);
     let expected = "
                    cancel                       fail                         escalate     overtime     restart
 parent: completed  over                         over                         over         over         over
@@ -92,21 +92,21 @@ parent: failed     over                         over                         ove
 parent: cancelled  over                         over                         over         over         over
 any other          ended: cancelled +cancelled  ended: failed +failed !tell  not pending  not pending  not pending
 ";
-    assert_answers(&PARENTS, &["cancel", "fail", "escalate", "overtime", "restart"], stop_it, expected);
+    assert_answers(&PARENTS, &["cancel", "fail", "escalate", "overtime", "restart"], stop_run, expected);
     let expected = "
            retry       skip        review      take        return
 any other  has phases  has phases  has phases  has phases  not pending
 ";
-    assert_answers(&PARENTS, &["retry", "skip", "review", "take", "return"], decide_by_hand, expected);
+    assert_answers(&PARENTS, &["retry", "skip", "review", "take", "return"], decide_manually, expected);
     for input in ["active", "dead", "checkpoint", "overtime"] {
         for parent in PARENTS {
-            let found = cell(parent, |world| look_at_it(world, input));
+            let found = cell(parent, |world| observe(world, input));
             assert!(["late", "fenced"].contains(&found.as_str()), "{parent}, {input}: {found}");
         }
     }
     for input in ["DONE", "children ended"] {
         PARENTS
             .iter()
-            .for_each(|parent| assert_eq!(cell(parent, |world| look_for_done(world, input)), "not pending", "{parent}"));
+            .for_each(|parent| assert_eq!(cell(parent, |world| check_for_done(world, input)), "not pending", "{parent}"));
     }
 }

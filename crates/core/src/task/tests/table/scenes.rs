@@ -1,8 +1,8 @@
-//! The states that a task is put to the test in, and how it gets into each of them.
+//! The states for the tables, and how a task gets into each of them.
 
 use super::*;
 
-/// A task in that state. The name of a loop begins with `loop: `.
+/// A task in this state. The name of a state of a loop begins with `loop: `.
 pub(super) fn scene(state: &str) -> World<Task> {
     let (state, said) = state.split_once(", said ").unwrap_or((state, ""));
     if let Some(state) = state.strip_prefix("parent: ") {
@@ -31,7 +31,7 @@ pub(super) fn scene(state: &str) -> World<Task> {
     world
 }
 
-/// Whoever is helped as often as allowed, and shows no activity again.
+/// Uses all recoveries of the task, and lets it be silent again.
 fn exhaust(world: &mut World<Task>) {
     while !matches!(world.machine.state, State::Stopping { then: After::Escalate { .. }, .. }) {
         world.machine.recoveries = MAX_RECOVERIES;
