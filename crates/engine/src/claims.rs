@@ -1,9 +1,9 @@
-//! Claiming: a runner takes the first ready tasks that it may, each with all that it needs or not at all.
+//! Claiming: a runner takes the first ready tasks that it may, each with all its resources or not at all.
 //!
-//! One call reads the head of the ready tasks and decides over it, so that no two runners ever choose the same one. Every task that was
-//! read is started, or leaves the head: one that waits for a lock or a semaphore is parked on it, until a transaction leaves room in that
-//! (see [`crate::wakeups`]). Only the limits of the project, and exclusive sections, keep tasks in the head that are not started. A runner
-//! that found nothing more is registered as idle in the same transaction, so that nothing is lost before it sleeps.
+//! One call reads the head of the ready tasks and decides over it, so that no two runners ever choose the same task. Every task in the
+//! head is started or leaves the head: a task that waits for a lock or a semaphore is parked on it, until a transaction frees part of
+//! it (see [`crate::wakeups`]). Only the limits of the project, and exclusive sections, keep tasks in the head that are not started. A
+//! runner that finds no more tasks is registered as idle in the same transaction, so that no wake-up is lost before it sleeps.
 
 use banksman_core::backlog::{Backlog, Hold, Idle, Run};
 use banksman_core::event::Resource;
@@ -30,34 +30,34 @@ use crate::wakeups::{park, unpark};
 #[derive(Debug, Clone)]
 pub struct Claim {
     pub runner: RunnerId,
-    /// How many tasks it takes at most.
+    /// The most tasks to take.
     pub room: usize,
-    /// How many ready tasks of a lane are read at least.
+    /// The least number of ready tasks to read from a lane.
     pub head: usize,
-    /// The ids of the runs that begin: as many as there is room.
+    /// The ids of new runs, `room` of them.
     pub runs: Vec<RunId>,
-    /// The sections that it works in; all if empty.
+    /// The sections of the runner; all if empty.
     pub sections: Vec<SectionId>,
-    /// Loops whose file DONE was looked for, in vain.
+    /// Loops that were checked and have no file DONE.
     pub checked: Vec<TaskId>,
-    /// What was seen of those in the way.
+    /// The observed state of the holders in the way.
     pub seen: Seen,
 }
 
-/// What a claim has found.
+/// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Claimed {
     /// The runs to start.
     pub started: Vec<Work>,
     /// The pipelines that have begun.
     pub began: Vec<Pipeline>,
-    /// The tasks that could not be taken, and why.
+    /// The tasks that could not be taken, with the reasons.
     pub blocked: Vec<(Task, Vec<Reason>)>,
-    /// The pipelines whose phase was not begun, because a guard does not hold any more.
+    /// The pipelines whose phase was not begun, because a guard no longer holds.
     pub refuted: Vec<Pipeline>,
-    /// Loops whose file DONE is to be looked for.
+    /// Loops to check for the file DONE.
     pub unchecked: Vec<TaskId>,
-    /// There may be more to take than was read.
+    /// Whether there may be more ready tasks than were read.
     pub again: bool,
 }
 
@@ -71,13 +71,13 @@ impl Claim {
         keys
     }
 
-    /// What the ready tasks need, and what the guards of phases among them ask the store.
+    /// The rows that the ready tasks need, and the rows that the guards of phases among them ask for.
     pub(crate) fn follow(&self, rows: &Tables) -> Vec<Key> {
         let backlog = &rows.backlog;
         let ready = rows.ready.iter().filter_map(|id| backlog.tasks.get(id));
-        // A task of an exclusive section may be for its owner alone, who may wait for it.
+        // A task of an exclusive section may be reserved for the section's owner, which may wait for it.
         let owners = backlog.runs.values().map(|run| Key::Runner(run.owner.clone()));
-        // What an earlier call of the batch may free, or end the rest of, is not among those whose own locks were read.
+        // Earlier calls of the batch may free parked tasks, or end the backoff of others: their own locks were not read with the head.
         let parked = rows.parked_on.values().flatten().filter_map(|id| backlog.tasks.get(id));
         let rests = backlog.tasks.values().filter(|task| matches!(task.state, State::Backoff { .. }));
         let dependencies = rests.clone().map(|task| Key::Dependencies(task.id.clone()));
@@ -87,7 +87,7 @@ impl Claim {
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> RunOutcome {
-        // One that was taken for dead, and cleared away, must not start anything: nobody would watch over it.
+        // A runner that was dismissed as dead must not start anything: its runs would have no owner.
         let Some(me) = tx.tables.backlog.runners.get_mut(&self.runner) else { return RunOutcome::Late };
         let was_idle = me.idle.take();
         me.woken = None;
@@ -105,7 +105,7 @@ impl Claim {
         found.again |= has_room && std::mem::take(&mut tx.changed.frees_dependents);
         let me = tx.tables.backlog.runners.get_mut(&self.runner).expect("it was just there");
         if found.again && has_room {
-            // It claims again at once. If it dies before that, or is stopped, another one has to.
+            // It claims again at once. If it dies or is stopped before that, another runner has to.
             me.woken = Some(tx.lease);
         } else if has_room {
             let wants = u32::try_from(self.room - found.started.len()).unwrap_or(u32::MAX);
@@ -113,19 +113,17 @@ impl Claim {
             tx.ticket.0 += i64::from(was_idle.is_none());
             me.idle = Some(Idle { wants, ticket, is_limited });
         }
-        // What it could have taken, had it more room, is for the next one.
+        // The tasks for which it has no room are left to the next runner.
         let is_slot_free = tx.tables.coordination.semaphores.get(&Name::runs()).is_none_or(|slots| slots.available() > 0);
         if !has_room && spare > 0 && is_slot_free {
             tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
         }
-        // A place that it leaves may be for one that works in other sections.
+        // A free place that this runner cannot use may be for a runner of other sections.
         tx.changed.limits &= has_room && !is_limited;
         tx.changed.claimant = Some(self.runner.clone());
         RunOutcome::Claimed(Box::new(found))
     }
-}
 
-impl Claim {
     /// Whether the runner works in the section of a task.
     fn may_take(&self, id: &TaskId, tx: &Tx) -> bool {
         let section = tx.tables.backlog.tasks.get(id).and_then(|task| task.spec.section.as_ref());
@@ -133,8 +131,8 @@ impl Claim {
     }
 }
 
-/// Whether all that a task needs was loaded: what was not looks as if it were free. Only a task that was found among the ready or the parked
-/// ones waits for no other, however often it has begun: what it had waited for may have been tried again meanwhile.
+/// Whether all rows that a task needs were loaded: a resource without a row looks free. Only a task among the ready or the parked ones is
+/// known to have no open dependencies, however often it has begun: its dependencies may have been reopened meanwhile.
 fn is_known(id: &TaskId, tx: &Tx) -> bool {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return false };
     let is_parked = || tx.tables.parked_on.values().any(|tasks| tasks.contains(id));
@@ -142,7 +140,7 @@ fn is_known(id: &TaskId, tx: &Tx) -> bool {
     knows_dependencies && needed_keys(task, &tx.tables.backlog).iter().all(|key| tx.loaded.contains(key))
 }
 
-/// The rows that decide whether a ready task may start, beside its own.
+/// The rows, beside its own, that decide whether a ready task may start.
 fn needed_keys(task: &Task, backlog: &Backlog) -> Vec<Key> {
     let section = task.spec.section.as_ref().filter(|id| backlog.sections.get(*id).is_some_and(|section| section.exclusive));
     let mut keys = facts::resource_keys(section, task.spec.needs_to_begin(true));
@@ -167,14 +165,14 @@ struct Head<'a> {
     found: Claimed,
     /// How many more roots may begin.
     places: usize,
-    /// How many tasks it could take if it had more room.
+    /// How many more tasks could start if the runner had more room.
     spare: usize,
     is_limited: bool,
 }
 
 impl Head<'_> {
     fn take_all(&mut self, tx: &mut Tx) {
-        // What was freed by an earlier call of the batch is taken here and now.
+        // Tasks that an earlier call of the batch has freed are taken in this transaction.
         unpark(tx);
         let freed = tx.changed.takeable.iter().filter(|id| self.claim.may_take(id, tx)).cloned();
         let (freed, unknown): (Vec<TaskId>, Vec<TaskId>) = freed.partition(|id| is_known(id, tx));
@@ -199,7 +197,7 @@ impl Head<'_> {
         }
     }
 
-    /// Takes one, or says why not. `None` if those behind it must wait for what is to be found out about it.
+    /// Takes a task, or records why it cannot be taken. `None` if the task must be checked before any task behind it is taken.
     fn take_one(&mut self, id: &TaskId, roots_are_limited: bool, tx: &mut Tx) -> Option<()> {
         let task = tx.tables.backlog.tasks.get(id)?;
         let (is_full, has_phases) = (self.found.started.len() >= self.claim.room, task.has_phases());
@@ -209,10 +207,10 @@ impl Head<'_> {
         // A pipeline has no run of its own, and needs no room for one.
         let runner = (!has_phases).then_some(&self.claim.runner);
         match facts::admit(task, runner, &tx.tables.coordination, &tx.tables.backlog, &now) {
-            // The places that are left go to the first ones.
+            // The remaining places go to the first roots.
             Admission::Run if begins && self.places == 0 => {
                 let (limit, roots) = (facts::root_limit(&tx.tables.backlog), Vec::new());
-                self.pass_over(task.clone(), vec![Reason::NoRoot { limit, roots }], tx);
+                self.skip(task.clone(), vec![Reason::NoRoot { limit, roots }], tx);
             }
             Admission::Run if has_phases => {
                 self.places -= usize::from(begins);
@@ -228,7 +226,7 @@ impl Head<'_> {
                     self.places -= usize::from(begins);
                 }
             }
-            // Who comes after it must not take its place among the roots.
+            // A later task must not take its place among the roots.
             Admission::Run => {
                 self.spare += 1;
                 self.places -= usize::from(begins);
@@ -236,25 +234,25 @@ impl Head<'_> {
             Admission::Blocked(reasons) => {
                 let is_next = begins && matches!(&reasons[..], [Reason::NoSlot { .. }]);
                 self.places = self.places.saturating_sub(usize::from(is_next));
-                self.pass_over(task.clone(), reasons, tx);
+                self.skip(task.clone(), reasons, tx);
             }
         }
         Some(())
     }
 
-    /// Notes why a task cannot be taken. What waits for a lock or a semaphore is parked on it.
-    fn pass_over(&mut self, task: Task, reasons: Vec<Reason>, tx: &mut Tx) {
-        // This runner may have been woken for it.
+    /// Records why a task cannot be taken. A task that waits for a lock or a semaphore is parked on it.
+    fn skip(&mut self, task: Task, reasons: Vec<Reason>, tx: &mut Tx) {
+        // This runner may have been woken for the task instead of the owner of the section, which is woken then.
         if let [Reason::SectionBusy { owner, .. }] = &reasons[..] {
             tx.changed.section_owners.insert(owner.clone());
         }
         match waits_for(&reasons) {
             Some(resource) => {
-                // Whoever has duty sees to holders that die or whose time is over; the end of a run frees what it holds.
+                // The runner on duty handles holders that die or expire; the end of a run frees its own resources.
                 let holders = reasons.iter().flat_map(Reason::holders);
                 tx.changed.duty |= holders.clone().count() == 0 || holders.into_iter().any(|held| !held.holder.is_run());
                 park(&task.id, resource, tx);
-                // There may be others behind it.
+                // There may be more ready tasks behind it.
                 self.found.again |= self.found.started.len() < self.claim.room;
             }
             None => self.is_limited |= reasons.iter().any(Reason::is_limit),
@@ -262,7 +260,7 @@ impl Head<'_> {
         self.found.blocked.push((task, reasons));
     }
 
-    /// Lets a pipeline begin, and takes its first phase with that: in between, others could take what it needs.
+    /// Begins a pipeline, and takes its first phase in the same transaction: otherwise another run could take its resources in between.
     fn begin_pipeline(&mut self, id: &TaskId, tx: &mut Tx) {
         if let PipelineOutcome::Stepped(_, pipeline) = pipelines::begin(id, &self.claim.seen, tx) {
             self.found.began.push(*pipeline);
@@ -273,7 +271,7 @@ impl Head<'_> {
             return;
         }
         if self.found.started.len() >= self.claim.room || !self.start(&phase, tx) {
-            // It is ready, and was not read.
+            // The phase is ready, but was not in the head.
             tx.changed.frees_dependents = true;
         }
     }
@@ -287,7 +285,7 @@ impl Head<'_> {
     }
 }
 
-/// The lock or semaphore that a task waits for, if it waits for nothing else that is to be found out first.
+/// The lock or semaphore on which a blocked task is parked, if it can be parked.
 fn waits_for(reasons: &[Reason]) -> Option<Resource> {
     let is_resource = |reason: &&Reason| {
         matches!(
@@ -300,16 +298,16 @@ fn waits_for(reasons: &[Reason]) -> Option<Resource> {
                 | Reason::AccountLimit { .. }
         )
     };
-    // One that a person has stopped, or that an earlier call of the batch lets wait for another task, is out of its lane already, whatever
-    // else it waits for. Nobody would return it.
+    // A task that a person has stopped, or that waits for another task since an earlier call of the batch, has left its lane already,
+    // whatever else it waits for. If it were parked, no request would return it.
     if reasons.iter().any(|reason| matches!(reason, Reason::Paused { .. } | Reason::Dependency { .. })) {
         return None;
     }
-    // The lock of a section is for several tasks of one runner at a time.
+    // The runs of one runner share the lock of a section, so tasks are not parked on it.
     reasons.iter().filter(is_resource).find_map(Reason::resource).filter(|resource| !resource.name.is_section())
 }
 
-/// Takes one task with all that it needs, or nothing.
+/// Takes one task with all its resources, or nothing.
 fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut Vec<Pipeline>, tx: &mut Tx) -> Option<Work> {
     let task = tx.tables.backlog.tasks.get(id)?;
     let now = seen.now(tx);
@@ -325,7 +323,7 @@ fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut
             return None;
         }
     };
-    // What was admitted is granted; were it not so, nothing of it would be kept.
+    // An admitted task gets all its resources; if it did not, nothing would be kept.
     let (draft, holds) = occupy(&tx.tables.backlog.tasks[id], run, &tx.tables.coordination, &tx.tables.backlog, now)?;
     draft.keep(tx);
     let agent = accounts::start(&tx.tables.backlog.tasks[id].clone(), run, tx);
@@ -359,14 +357,14 @@ fn start(runner: &RunnerId, id: &TaskId, run: &RunId, seen: &Seen, refuted: &mut
     Some(Work { run, task })
 }
 
-/// Takes everything that a run of the task holds; `None` if something of it is not free.
+/// Takes all resources that a run of the task holds; `None` if one of them is not free.
 fn occupy(task: &Task, run: &RunId, coordination: &Coordination, backlog: &Backlog, now: Now) -> Option<(Draft, Vec<Hold>)> {
     let own = [Need::Slots { name: Name::runs(), weight: 1 }, Need::Lock(task.id.lock())];
     let mut draft = Draft::new(coordination, now);
     let mut holds = Vec::new();
     for need in own.into_iter().chain(task.spec.needs.iter().cloned()) {
         match &need {
-            // The pipeline holds it, and does so after this run, too.
+            // The pipeline is the holder, and keeps the resource after this run.
             Need::Kept { pipeline, .. } => {
                 let holder = pipeline.pipeline_holder();
                 if coordination.grant_of(&need.resource(), &holder).is_none() {
@@ -383,8 +381,8 @@ fn occupy(task: &Task, run: &RunId, coordination: &Coordination, backlog: &Backl
     Some((draft, holds))
 }
 
-/// Takes the lock of an exclusive section for a run, unless another run of its runner has it: they share the section. `None` if
-/// somebody else works there.
+/// Takes the lock of an exclusive section for a run, unless another run of its runner has it: they share the section. `None` if another
+/// holder has the section.
 fn enter_section(
     run: &RunId,
     section: Option<&SectionId>,

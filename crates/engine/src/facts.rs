@@ -1,4 +1,4 @@
-//! Gathers what an admission depends on, from rows.
+//! Gathers the facts of an admission from rows.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use banksman_store::Key;
 
 use crate::calls::{manual, sections};
 
-/// The rows that the admission of a task needs, beside the task itself: they follow from what it is.
+/// The rows that the admission of a task needs.
 pub(crate) fn keys(task: &banksman_core::TaskId, section: Option<&SectionId>, needs: &[Need]) -> Vec<Key> {
     let mut keys = vec![Key::Task(task.clone()), Key::Dependencies(task.clone()), Key::Lock(task.lock())];
     keys.extend(common_keys());
@@ -41,7 +41,7 @@ pub(crate) fn need_key(need: &Need) -> Key {
     }
 }
 
-/// The processes whose death would free something: those of holders, and of all who wait.
+/// The processes whose death would free a resource: the processes of holders and of waiters.
 pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &ProcessId> {
     let locks = coordination.locks.values().flat_map(|lock| {
         let grant = match &lock.state {
@@ -51,8 +51,8 @@ pub(crate) fn processes(coordination: &Coordination) -> impl Iterator<Item = &Pr
         grant.into_iter().flat_map(bound_to).chain(lock.waiters.iter().map(|waiter| &waiter.standing.process))
     });
     let semaphores = coordination.semaphores.values().flat_map(|semaphore| {
-        let line = semaphore.waiters.iter().map(|waiter| &waiter.standing.process);
-        semaphore.holders.values().flat_map(bound_to).chain(line)
+        let waiters = semaphore.waiters.iter().map(|waiter| &waiter.standing.process);
+        semaphore.holders.values().flat_map(bound_to).chain(waiters)
     });
     let claims = coordination.claims.values().filter_map(|claim| claim.waits()).map(|terms| &terms.standing.process);
     locks.chain(semaphores).chain(claims)
@@ -62,7 +62,7 @@ fn bound_to(grant: &Grant) -> impl Iterator<Item = &ProcessId> {
     grant.claim.processes.iter().chain(grant.offer.as_ref().map(|offer| &offer.process))
 }
 
-/// Whether a runner, or anybody, may start the task now. All rows of [`keys`] must be there.
+/// Whether the given runner, or any runner, may start the task now. All rows of [`keys`] must be loaded.
 pub(crate) fn admit(
     task: &Task,
     runner: Option<&RunnerId>,
@@ -94,7 +94,7 @@ pub(crate) fn admit(
     admission::admit(task, &facts, now)
 }
 
-/// What a task needs that is kept for claims which wait.
+/// The resources of a task that are reserved for waiting claims.
 fn reserved(task: &Task, coordination: &Coordination, now: &Now) -> BTreeMap<Resource, Reservation> {
     if coordination.claims.is_empty() {
         return BTreeMap::new();
@@ -105,7 +105,7 @@ fn reserved(task: &Task, coordination: &Coordination, now: &Now) -> BTreeMap<Res
     resources.filter_map(|resource| coordination.reservation(&resource, now).map(|kept| (resource, kept))).collect()
 }
 
-/// How many roots may be under way; 0 for any number.
+/// The most roots that may be under way; 0 for no limit.
 pub(crate) fn root_limit(backlog: &Backlog) -> u32 {
     backlog.limits.map_or(0, |limits| limits.roots)
 }

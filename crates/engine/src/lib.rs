@@ -1,7 +1,7 @@
-//! Connects the machines with the store: which rows a request needs, which machine decides, and how to wait.
+//! Connects the machines with the store: the rows that a request needs, the machine that decides, and the way to wait.
 //!
 //! The engine starts no thread and never blocks. A driver, real or simulated, passes [`Request`]s to the store,
-//! and sleeps as long as a [`Wait`] tells it to.
+//! and sleeps for as long as a [`Wait`] says.
 
 mod calls;
 mod claims;

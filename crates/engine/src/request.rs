@@ -1,4 +1,4 @@
-//! Everything that can be asked of a project, as calls of the store.
+//! All requests to a project, as calls of the store.
 
 use banksman_core::event::{Event, Fact};
 use banksman_core::resource::coordination::{Command, Outcome};
@@ -30,24 +30,24 @@ use crate::calls::workers::{WorkerOutcome, WorkerRequest};
 use crate::calls::workspaces::{WorkspaceOutcome, WorkspaceRequest};
 use crate::{facts, wakeups};
 
-/// Declares the requests and the replies. Each of those that are listed has a type of its own, the form in which it is kept, and an outcome.
+/// Declares the requests and the replies. Each listed request has its own type, the form in which the enum keeps it, and an outcome.
 macro_rules! requests {
     ($($(#[$doc:meta])* $noun:ident($kept:ty): $request:ty => $outcome:ty;)*) => {
         #[derive(Debug, Clone)]
         pub enum Request {
-            /// Something of a lock or a semaphore.
+            /// A command to a lock or a semaphore.
             Coordinate {
                 command: Command,
-                /// What the caller found out before it asked.
+                /// The results of the caller's probes.
                 seen: Seen,
             },
-            /// Write an event of the user's own.
+            /// Write a user event.
             Emit(Event),
             Queue(QueueRequest),
             /// Change the limits of the project.
             SetLimits {
                 change: LimitsChange,
-                /// The limits of a project that has none yet.
+                /// The limits for a project that has none yet.
                 seed: Limits,
             },
             $($(#[$doc])* $noun($kept),)*
@@ -55,16 +55,14 @@ macro_rules! requests {
 
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Reply {
-            /// The answer of a lock or a semaphore.
             Coordinate {
                 outcome: Outcome,
                 at: Stamp,
             },
-            /// The request id was used before, for something else.
+            /// The request id was used before, for another resource or holder.
             RequestReused,
             /// The number of the event that was written.
             Emitted(Seq),
-            /// The answer of a queue.
             Queue {
                 outcome: queue::Outcome,
                 at: Stamp,
@@ -113,42 +111,41 @@ macro_rules! requests {
 }
 
 requests! {
-    /// Post a message.
     Post(Box<PostRequest>): PostRequest => PostOutcome;
     Mailbox(MailboxRequest): MailboxRequest => MailboxOutcome;
     Section(SectionRequest): SectionRequest => SectionOutcome;
     Task(TaskRequest): TaskRequest => TaskOutcome;
-    /// Something of a runner and its runs.
+    /// A request of a runner, or about a run.
     Run(RunRequest): RunRequest => RunOutcome;
     /// The answer to a decision.
     Decision(DecisionRequest): DecisionRequest => DecisionOutcome;
     Import(ImportRequest): ImportRequest => ImportOutcome;
-    /// Something of a merge queue.
+    /// A request to a merge queue.
     Landing(LandingRequest): LandingRequest => LandingOutcome;
     Worker(WorkerRequest): WorkerRequest => WorkerOutcome;
-    /// What follows from events.
+    /// The reactions to events.
     Route(RouteRequest): RouteRequest => RouteOutcome;
-    /// A runbook comes into force.
+    /// Apply a runbook.
     Apply(Box<ApplyRequest>): ApplyRequest => ApplyOutcome;
     Pipeline(PipelineRequest): PipelineRequest => PipelineOutcome;
     Workspace(WorkspaceRequest): WorkspaceRequest => WorkspaceOutcome;
-    /// Something of the limits of accounts.
+    /// A request about the limits of accounts.
     Account(AccountRequest): AccountRequest => AccountOutcome;
     /// Pause, stop or resume the project, or some tasks.
     Pause(PauseRequest): PauseRequest => PauseOutcome;
 }
 
-/// What a caller has found out about the world outside, to be believed at the moment of the decision.
+/// The caller's observations of the world outside of the store, which the decision trusts.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Processes that were looked at, with what was found.
+    /// The processes that were probed, with the results.
     pub probes: Vec<(ProcessId, Liveness)>,
     /// How long the caller itself was stalled.
     pub patience: Span,
 }
 
 impl Seen {
-    /// The moment of a decision that believes what was seen.
+    /// The moment of a decision that trusts these observations.
     pub(crate) fn now(&self, tx: &Tx) -> Now {
         let dead = self.probes.iter().filter(|(process, liveness)| match liveness {
             Liveness::Dead => true,
@@ -170,7 +167,7 @@ impl Request {
 pub trait TypedRequest: Into<Request> {
     type Reply;
 
-    /// The reply to such a request; `None` for that to another one.
+    /// Converts the reply to such a request; `None` for the reply to another request.
     fn reply(reply: Reply) -> Option<Self::Reply>;
 }
 
@@ -185,8 +182,8 @@ impl Call for Request {
         match self {
             Request::Run(RunRequest::Claim(claim)) => claim.follow(loaded),
             Request::Coordinate { command, .. } if asks(command) => turn_keys(loaded).collect(),
-            // What a task that is ready would have taken is for the next one that waits for it.
             Request::Task(TaskRequest::Add { .. }) => Vec::new(),
+            // The resources of a ready task that is cancelled or changed go to the next waiter.
             Request::Task(_) | Request::Decision(_) | Request::Pipeline(_) => {
                 let ready = loaded.backlog.tasks.values().filter(|task| task.state == State::Pending);
                 let needs = ready.flat_map(|task| facts::resource_keys(None, task.spec.needs_to_begin(true)));
@@ -194,7 +191,7 @@ impl Call for Request {
                 let turns = turn_keys(loaded).filter(|_| matches!(self, Request::Task(TaskRequest::Take { .. })));
                 needs.chain(landing).chain(mailbox::notice_keys(loaded)).chain(turns).collect()
             }
-            // Whatever ends may land.
+            // The work of a task that ends may land.
             Request::Run(request) => keys_of_landing(request.ends().filter_map(|task| loaded.backlog.tasks.get(task))),
             Request::Worker(_) => keys_of_landing(loaded.backlog.tasks.values()),
             Request::Landing(request) => request.follow(loaded),
@@ -217,7 +214,7 @@ impl Call for Request {
 }
 
 impl Request {
-    /// How many routes led to what it is about.
+    /// The number of chained routes that led to the subject of the request.
     fn depth(&self, tables: &Tables) -> u32 {
         let of_task = |id: &TaskId| tables.backlog.tasks.get(id).map_or(0, |task| task.spec.depth);
         match self {
@@ -231,7 +228,7 @@ impl Request {
                 let item = request.hold().and_then(|hold| tables.queues.items.get(&hold.item));
                 item.map_or(0, |item| item.depth)
             }
-            // Claims, takes and routes have one for each of those that they are about.
+            // Claims, takes and routes set the depth for each of their tasks, items and reactions.
             Request::Run(_) | Request::Worker(_) | Request::Route(_) => 0,
             Request::Coordinate { .. }
             | Request::Emit(_)
@@ -259,11 +256,11 @@ fn coordinate_keys(command: &Command, seen: &Seen) -> Vec<Key> {
     if let Some(request) = ask.and_then(|ask| ask.claim.request.as_ref()) {
         keys.push(Key::Request(request.clone()));
     }
-    // Only a newcomer to a line can close a circle; and the dead are cleared wherever they are waited for.
+    // Only a new waiter can close a cycle; and dead processes are removed from all waits.
     if ask.is_some_and(|ask| ask.wait.is_some()) || !seen.probes.is_empty() {
         keys.push(Key::Waits);
     }
-    // Whoever loses the lock of a task does not work on it any more.
+    // A holder that loses the lock of a task no longer works on the task.
     if let Command::Lock(name, _) = command
         && let Some(task) = name.task()
     {
@@ -315,7 +312,7 @@ fn coordinate(mut command: Command, seen: &Seen, tx: &mut Tx) -> Reply {
     Reply::Coordinate { outcome: step.outcome, at: now.stamp() }
 }
 
-/// Whether somebody asks for a lock or slots, or asks how things stand in the line.
+/// Whether a command acquires a lock or slots, or polls a wait for them.
 fn asks(command: &Command) -> bool {
     match command {
         Command::Lock(_, input) => matches!(input, lock::Input::Acquire(_) | lock::Input::Poll { .. }),
@@ -323,7 +320,7 @@ fn asks(command: &Command) -> bool {
     }
 }
 
-/// Whether a holder may lose by it what it has not given back.
+/// Whether a holder may lose an unreleased grant by the command.
 fn is_taken_away(command: &Command) -> bool {
     match command {
         Command::Lock(_, input) => matches!(input, lock::Input::Force { .. } | lock::Input::Reap),
@@ -331,7 +328,7 @@ fn is_taken_away(command: &Command) -> bool {
     }
 }
 
-/// Lets later calls of the same batch see which requests this one granted.
+/// Records the granted requests for later calls of the same batch.
 fn remember_requests(effects: &[Effect], first: Seq, tables: &mut Tables) {
     let events = effects.iter().filter_map(|effect| match effect {
         Effect::Emit(event) => Some(event),

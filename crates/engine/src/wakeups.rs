@@ -1,9 +1,9 @@
-//! Who is woken after a batch, and which parked tasks return to their lanes.
+//! The runners to wake after a batch, and the parked tasks that return to their lanes.
 //!
-//! A runner that found nothing more to take is idle: a row says so (`claims.rs`). A batch that may have made tasks ready wakes as many idle
-//! runners as there are such tasks, those who waited longest first, and no others; a wake-up assigns nothing, whoever claims first takes
-//! the first task. One runner of a project has duty: it is woken for whatever is no task to take, such as guards, decisions, or
-//! something that only time ends.
+//! A runner that found nothing more to take is marked idle in its row (`claims.rs`). A batch that may have made tasks ready wakes as many
+//! idle runners as there are such tasks, the longest waiting ones first, and no others. A wake-up assigns nothing: the first runner to
+//! claim takes the first task. One runner of a project has duty: it is woken for everything that is no task to take, such as guards,
+//! decisions and deadlines.
 
 use std::collections::BTreeSet;
 
@@ -18,21 +18,21 @@ use crate::calls::accounts::{self, Room};
 use crate::calls::steps::{any_runner, inherit};
 use crate::facts;
 
-/// How many runners one batch wakes at most for tasks to take.
+/// The most runners that one batch wakes for tasks to take.
 const WAKE_LIMIT: usize = 16;
 
-/// Decides what follows from a batch as a whole.
+/// Carries out the consequences of a complete batch.
 pub(crate) fn settle(tx: &mut Tx) {
     unpark(tx);
     accounts::remove_open(tx);
     let changed = std::mem::take(&mut tx.changed);
-    // Tasks of an exclusive section are not parked: a runner that is idle takes them once it is free.
+    // Tasks of an exclusive section are not parked: an idle runner takes them once the section is free.
     let is_free_section = |resource: &&Resource| resource.name.is_section() && has_room(resource, 1, tx);
     let free_sections = changed.freed.iter().filter(is_free_section).count();
     let is_parked = |id: &TaskId| changed.parked.get(id).is_some_and(Option::is_some);
     let is_ready =
         |id: &&TaskId| !is_parked(id) && tx.tables.backlog.tasks.get(*id).is_some_and(|task| task.state == State::Pending);
-    // Nobody takes anything while the project is paused: whoever resumes it wakes them.
+    // No runner takes tasks while the project is paused: the resumption wakes them.
     let is_paused = tx.tables.backlog.pause.is_some();
     let ready: Vec<&TaskId> = changed.ready.iter().filter(|_| !is_paused).filter(is_ready).collect();
     let sections: Vec<Option<SectionId>> = ready.into_iter().map(|id| tx.tables.backlog.tasks[id].spec.section.clone()).collect();
@@ -59,31 +59,31 @@ pub(crate) fn settle(tx: &mut Tx) {
     if changed.duty {
         wake_duty(tx);
     }
-    // The last run has ended: whoever ends when nothing is left looks whether that is so. The runner that has reported it looks anyway.
+    // The last run has ended: the runners that end when nothing is left check whether nothing is. The reporting runner checks anyway.
     if changed.has_ended_run && tx.tables.live_runs == 0 {
         while wake_one(tx, |runner| runner.until_idle && Some(&runner.id) != changed.claimant.as_ref()).is_some() {}
     } else if changed.duty && tx.tables.live_runs == 0 {
-        // The rest is for those after it: each wakes the next one when it leaves.
+        // One is enough: each such runner wakes the next one when it leaves.
         wake_one(tx, |runner| runner.until_idle && !runner.has_duty);
     }
     (tx.changed.parked, tx.changed.fan_out) = (changed.parked, changed.fan_out);
 }
 
-/// Returns tasks to their lanes that wait for something which has room: for a lock the first one, for a semaphore those that fit. Also those that need
-/// it no longer, because roots are not limited any more.
+/// Returns parked tasks to their lanes if their resource has room: the first task for a lock, all tasks that fit for a semaphore. Also
+/// returns the tasks that no longer need the resource, because roots are not limited any more.
 pub(crate) fn unpark(tx: &mut Tx) {
     let waiting = tx.tables.parked_on.clone();
     let is_limited = facts::root_limit(&tx.tables.backlog) > 0;
     for (resource, tasks) in waiting {
         let is_page_full = tasks.len() >= parked_page(&resource) as usize;
-        // There are more than were read, and nothing is freed again that would return them.
+        // There are more tasks than were read, and no later release would return them.
         tx.changed.frees_dependents |=
             is_page_full && resource.name.is_account_limit() && accounts::room(&resource, tx) == Room::All;
         let (mut wanted, mut is_read_waiting) = (0, false);
         for id in tasks {
             let may_start = |task: &&Task| task.state == State::Pending && task.spec.paused.is_none();
             let Some(task) = tx.tables.backlog.tasks.get(&id).filter(may_start) else { continue };
-            // This batch has parked it on something else: the next one is the first now.
+            // This batch has parked the task on another resource: the next task is the first now.
             if tx.changed.parked.get(&id).is_some_and(|on| on.as_ref().is_some_and(|other| *other != resource)) {
                 continue;
             }
@@ -95,9 +95,9 @@ pub(crate) fn unpark(tx: &mut Tx) {
             wanted += weight;
             if !waits_in_vain && !has_room(&resource, wanted, tx) {
                 wanted -= weight;
-                // It went to somebody of whose death nobody would hear: the runner with duty watches him, or takes it away.
+                // The resource went to a holder whose death no runner would notice: the runner on duty watches it, or reaps the grant.
                 tx.changed.duty |= tx.changed.freed.contains(&resource) && !is_left_to_runs(&resource, tx);
-                // One that wants less of a semaphore may fit.
+                // A later task that needs fewer slots of a semaphore may fit.
                 continue;
             }
             if tx.changed.parked.get(&id) != Some(&None) {
@@ -110,12 +110,12 @@ pub(crate) fn unpark(tx: &mut Tx) {
                 break;
             }
         }
-        // None of those that were read waits for it any more: the runner with duty returns one of the others.
+        // None of the tasks that were read waits for the resource any more: the runner on duty returns one of the others.
         tx.changed.duty |= is_page_full && !is_read_waiting && has_room(&resource, 1, tx);
     }
 }
 
-/// Parks a task. A later call of the batch may free what it waits for.
+/// Parks a task on a resource, also for later calls of the batch, which may free the resource.
 pub(crate) fn park(id: &TaskId, resource: Resource, tx: &mut Tx) {
     let waiting = tx.tables.parked_on.entry(resource.clone()).or_default();
     if !waiting.contains(id) {
@@ -124,7 +124,7 @@ pub(crate) fn park(id: &TaskId, resource: Resource, tx: &mut Tx) {
     tx.changed.parked.insert(id.clone(), Some(resource));
 }
 
-/// Whether only runs have a resource, and nobody waits for it: the end of each frees what it holds.
+/// Whether only runs hold a resource, and it has no waiters: the end of a run frees its resources.
 fn is_left_to_runs(resource: &Resource, tx: &Tx) -> bool {
     let coordination = &tx.tables.coordination;
     let is_run = |grant: &Grant| grant.claim.holder.is_run();
@@ -139,32 +139,32 @@ fn is_left_to_runs(resource: &Resource, tx: &Tx) -> bool {
     }
 }
 
-/// Whether somebody who does not wait would get so much of a resource. What is kept for others is not free.
+/// Whether a request that does not wait would get this much of a resource. Reserved parts are not free.
 fn has_room(resource: &Resource, weight: u32, tx: &Tx) -> bool {
     if resource.name.is_account_limit() {
         return accounts::room(resource, tx) != Room::None;
     }
     let coordination = &tx.tables.coordination;
     let now = tx.now(Vec::new(), Default::default());
-    let kept = coordination.reservation(resource, &now);
+    let reserved = coordination.reservation(resource, &now);
     match resource.kind {
         Kind::Lock => {
             let lock = coordination.locks.get(&resource.name);
-            kept.is_none() && lock.is_none_or(|lock| lock.state == lock::State::Free && lock.waiters.is_empty())
+            reserved.is_none() && lock.is_none_or(|lock| lock.state == lock::State::Free && lock.waiters.is_empty())
         }
         Kind::Semaphore => coordination.semaphores.get(&resource.name).is_some_and(|semaphore| {
-            let kept = kept.map_or(0, |kept| kept.weight);
-            semaphore.waiters.is_empty() && semaphore.available() >= weight.saturating_add(kept)
+            let reserved = reserved.map_or(0, |reserved| reserved.weight);
+            semaphore.waiters.is_empty() && semaphore.available() >= weight.saturating_add(reserved)
         }),
     }
 }
 
-/// Whether a runner works in a section.
+/// Whether a runner serves a section.
 fn may_take(runner: &Runner, section: Option<&SectionId>) -> bool {
     runner.sections.is_empty() || section.is_some_and(|section| runner.sections.contains(section))
 }
 
-/// Wakes the first idle runner of each choice of sections: any of them may be the right one.
+/// Wakes the first idle runner of each set of sections: any of them may be the right one.
 fn wake_one_of_each_kind(tx: &mut Tx) {
     let idle = tx.tables.backlog.runners.values().filter(|runner| runner.idle.is_some());
     let kinds: BTreeSet<Vec<SectionId>> = idle.map(|runner| runner.sections.clone()).collect();
@@ -173,9 +173,9 @@ fn wake_one_of_each_kind(tx: &mut Tx) {
     }
 }
 
-/// Wakes the first idle runner that is so, and forgets that it is idle. `None` if there is none.
-fn wake_one(tx: &mut Tx, is_so: impl Fn(&Runner) -> bool) -> Option<()> {
-    let idle = tx.tables.backlog.runners.values_mut().filter(|runner| runner.idle.is_some() && is_so(runner));
+/// Wakes the first matching idle runner, and marks it as woken. `None` if there is none.
+fn wake_one(tx: &mut Tx, matches: impl Fn(&Runner) -> bool) -> Option<()> {
+    let idle = tx.tables.backlog.runners.values_mut().filter(|runner| runner.idle.is_some() && matches(runner));
     let runner = idle.min_by_key(|runner| runner.idle.map(|idle| idle.ticket))?;
     (runner.idle, runner.woken) = (None, Some(tx.lease));
     let address = runner.address.clone();
@@ -190,7 +190,7 @@ fn wake_duty(tx: &mut Tx) {
     }
 }
 
-/// Makes sure that one runner has duty: one that works in all sections, if there is one. All runners must be loaded. Says whether another one
+/// Ensures that one runner has duty: a runner of all sections, if there is one. All runners must be loaded. Returns whether another runner
 /// has it now.
 pub(crate) fn assign_duty(tx: &mut Tx) -> bool {
     let serves = |runner: &Runner| runner.max_runs != Some(0) && runner.sections.is_empty();
@@ -208,7 +208,7 @@ pub(crate) fn assign_duty(tx: &mut Tx) -> bool {
     next.is_some()
 }
 
-/// A runner has come. The first of those who watch each other has to watch it from now on.
+/// Wakes the oldest neighbour of a new runner, which has to watch the new one from now on.
 pub(crate) fn join_watch(id: &RunnerId, tx: &mut Tx) {
     let runners = &tx.tables.backlog.runners;
     let first = runners.get(id).and_then(|new| neighbours(new, &tx.tables.backlog).min_by_key(|runner| seniority(runner)));
@@ -217,7 +217,7 @@ pub(crate) fn join_watch(id: &RunnerId, tx: &mut Tx) {
     }
 }
 
-/// The other runners that could adopt what a runner leaves behind.
+/// The other runners that could adopt the runs of a runner.
 fn neighbours<'a>(runner: &'a Runner, backlog: &'a Backlog) -> impl Iterator<Item = &'a Runner> {
     let is_near = |other: &&Runner| match (&runner.terms, &other.terms) {
         (None, None) => true,
@@ -231,38 +231,38 @@ fn seniority(runner: &Runner) -> (Lease, &RunnerId) {
     (runner.started.lease, &runner.id)
 }
 
-/// The runner whose death this one hears of: the one that came before it, and for the first one the last. So every death is heard of by one
-/// other runner, and not by all of them.
+/// The runner that this one watches: the one that started before it, and for the first runner the last. So one other runner notices each
+/// death, and not all of them.
 pub(crate) fn predecessor<'a>(id: &RunnerId, backlog: &'a Backlog) -> Option<&'a Runner> {
     let runner = backlog.runners.get(id)?;
     let before = neighbours(runner, backlog).filter(|other| seniority(other) < seniority(runner));
     before.max_by_key(|other| seniority(other)).or_else(|| neighbours(runner, backlog).max_by_key(|other| seniority(other)))
 }
 
-/// A runner is gone, and its row with it: what it was to do is for another one, for `heir` if there is one. All runners and its own runs must be
-/// loaded.
+/// Passes the work of a runner whose row was removed to another one, to `heir` if there is one. All runners and the runs of the removed
+/// one must be loaded.
 pub(crate) fn hand_over(gone: &Runner, heir: Option<&RunnerId>, tx: &mut Tx) {
     let has_new_duty = assign_duty(tx);
     let other = any_runner(&tx.tables).filter(|_| heir.is_none());
-    // Who has it knows of it.
+    // An heir knows of its commands; any other runner must be woken for them.
     let has_heir = inherit(&mut tx.tables, Some(&gone.id), heir.or(other.as_ref())) && heir.is_none();
     let leaves_runs = tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == gone.id);
     tx.changed.duty |= has_new_duty || has_heir || leaves_runs;
-    // What it was woken for, or was about to look for.
+    // The tasks that it was woken for, or was about to claim, are left to another runner.
     if gone.woken.is_some() {
         tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
     }
-    // It has found that nothing is left, and tells the next one that may leave for it.
+    // It has found that nothing is left, so the next runner that ends then is woken to leave.
     if gone.until_idle {
         wake_one(tx, |runner| runner.until_idle);
     }
 }
 
-/// Notes that a task was added: it may be ready, or wait for something that it needs. What was not loaded may be free: whoever claims it sees.
+/// Records that a task was added: it may be ready, or wait for a resource. A resource that was not loaded may be free: the claim decides.
 pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
     let is_work = |task: &&Task| task.spec.work.is_some() && task.spec.paused.is_none();
     let Some(task) = tx.tables.backlog.tasks.get(id).filter(is_work) else { return };
-    // Who waits for other tasks first is not parked: whoever frees the resource would start it.
+    // A task with open dependencies is not parked: a release of the resource would start it.
     if tx.tables.backlog.unmet(id) > 0 {
         return;
     }
@@ -281,7 +281,7 @@ pub(crate) fn note_added(id: &TaskId, tx: &mut Tx) {
     }
 }
 
-/// Notes that a task may be ready.
+/// Records that a task may be ready.
 pub(crate) fn note_ready(id: &TaskId, tx: &mut Tx) {
     let backlog = &tx.tables.backlog;
     let is_ready = |task: &Task| {

@@ -1,4 +1,4 @@
-//! The limits of accounts: which agent a run is started with, and what its end, or its first answer, tells of its account.
+//! The limits of accounts: the choice of the agent for a run, and the limits that its end or its first answer reports.
 
 use banksman_core::agent::limit::{self, AccountLimit, BUDGET, Input, LOGIN, Outcome, Scope};
 use banksman_core::agent::spend::{Day, DaySpend};
@@ -9,29 +9,25 @@ use banksman_core::task::Work as What;
 use banksman_core::{Epoch, Name, RunId, Task};
 use banksman_store::{Key, Tx, parked_page};
 
-/// What can be asked of the limits of accounts.
+/// A request about the limits of accounts.
 #[derive(Debug, Clone)]
 pub enum AccountRequest {
-    /// Tell that the model has answered a run.
-    Answered {
-        run: RunId,
-        /// As whose owner.
-        owner_epoch: Epoch,
-    },
-    /// Return tasks to their lanes that wait for a limit whose time has come.
+    /// Report that the model has answered a run.
+    Answered { run: RunId, owner_epoch: Epoch },
+    /// Return the tasks that wait for a limit which has expired to their lanes.
     Return,
-    /// Let agents start though the budget of the day was spent: it is another one now.
+    /// Let agents start although the budget of the day was spent: the budget has changed since.
     LiftBudget,
-    /// Try the limits of an account now, whatever their time is.
+    /// Try the limits of an account now, before they expire.
     Retry { account: Name },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccountOutcome {
     Done,
-    /// The limits of the account that are tried by the next run.
+    /// The limits of the account that the next run tries.
     Retried(Vec<AccountLimit>),
-    /// The run has ended, or is not the one that tries a limit.
+    /// The run has ended, or has another owner.
     Late,
 }
 
@@ -68,7 +64,7 @@ impl AccountRequest {
     }
 }
 
-/// Chooses the agent that a run is started with. The run tries the limits of its account whose time has come.
+/// Chooses the agent for a run. The run tries the expired limits of its account.
 pub(crate) fn start(task: &Task, run: &RunId, tx: &mut Tx) -> Option<RunAgent> {
     let Some(What::Agent(work)) = &task.spec.work else { return None };
     let now = tx.now(Vec::new(), Default::default());
@@ -77,7 +73,7 @@ pub(crate) fn start(task: &Task, run: &RunId, tx: &mut Tx) -> Option<RunAgent> {
     Some(RunAgent { agent: choice.agent, probes: outcomes.contains(&Outcome::Probing) })
 }
 
-/// Notes what the end of a run tells of the account of its agent.
+/// Records the spending and the limits that the end of a run reports for the account of its agent.
 pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut Tx) {
     let Some(What::Agent(work)) = &task.spec.work else { return };
     let Some(choice) = work.choice(run.agent.as_ref().map(|agent| &agent.agent)) else { return };
@@ -97,11 +93,11 @@ pub(crate) fn note_end(task: &Task, run: &Run, ending: &RunEndRecord, tx: &mut T
     } else if end.is_some_and(|end| end.is_answered()) {
         step_all(tx, |_| true, &Input::Answer { run: run.id.clone() });
     }
-    // Another limit than the one that it has tried may have been in its way.
+    // The run may have been stopped by another limit than the one that it tried.
     step_all(tx, |_| true, &Input::End { run: run.id.clone() });
 }
 
-/// Adds what a run has used and cost to its day. When what is paid reaches the budget, no agent starts before the day is over.
+/// Adds the usage and the cost of a run to its day. When the paid amount reaches the budget, no agent starts until the day ends.
 fn note_spend(end: &AgentEnd, ending: &RunEndRecord, tx: &mut Tx) {
     let Day { date: day, ends } = ending.day();
     let key = (day, end.agent.clone());
@@ -119,7 +115,7 @@ fn budget_scope() -> Scope {
     Scope { account: None, kind: BUDGET.into(), model: None, unnamed: false }
 }
 
-/// A limit was reached. Whoever has duty hears of its time.
+/// Records that a limit was reached, and notifies the runner on duty of its expiry.
 pub(crate) fn reach(scope: Scope, input: Input, tx: &mut Tx) {
     let now = tx.now(Vec::new(), Default::default());
     let name = scope.resource_name();
@@ -129,7 +125,7 @@ pub(crate) fn reach(scope: Scope, input: Input, tx: &mut Tx) {
     tx.changed.duty = true;
 }
 
-/// Steps these limits, and says what each answers.
+/// Steps the matching limits, and returns their outcomes.
 fn step_all(tx: &mut Tx, is_meant: impl Fn(&AccountLimit) -> bool, input: &Input) -> Vec<Outcome> {
     let names: Vec<Name> =
         tx.tables.backlog.account_limits.values().filter(|limit| is_meant(limit)).map(|limit| limit.name.clone()).collect();
@@ -139,7 +135,7 @@ fn step_all(tx: &mut Tx, is_meant: impl Fn(&AccountLimit) -> bool, input: &Input
         let step = limit.step(input.clone(), &tx.now(Vec::new(), Default::default()));
         #[cfg(debug_assertions)]
         step.state.check();
-        // Whoever has duty returns the next one, if nobody else does.
+        // The runner on duty returns the next task if no other runner does.
         tx.changed.duty |= step.outcome == Outcome::Due;
         tx.tables.backlog.account_limits.insert(name, step.state);
         tx.carry_out(step.effects, false);
@@ -148,16 +144,16 @@ fn step_all(tx: &mut Tx, is_meant: impl Fn(&AccountLimit) -> bool, input: &Input
     outcomes
 }
 
-/// How many tasks that wait for a limit may return to their lanes.
+/// The number of tasks waiting for a limit that may return to their lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
     None,
-    /// The one that tries it.
+    /// The task that tries the limit.
     One,
     All,
 }
 
-/// How many of those that wait for a limit may go on. One without a row is over.
+/// How many of the tasks that wait for a limit may return. A limit without a row is over.
 pub(crate) fn room(resource: &Resource, tx: &Tx) -> Room {
     let now = tx.now(Vec::new(), Default::default());
     match tx.tables.backlog.account_limits.get(&resource.name) {
@@ -168,7 +164,7 @@ pub(crate) fn room(resource: &Resource, tx: &Tx) -> Room {
     }
 }
 
-/// Removes the limits that are over, once nobody waits for them any more. All who wait for one were loaded, or a full page of them.
+/// Removes the limits that are over, once no task waits for them. The transaction has loaded all tasks that wait for a limit, or a full page.
 pub(crate) fn remove_open(tx: &mut Tx) {
     let Tx { tables, changed, .. } = tx;
     let waits = |name: &Name| {
@@ -176,19 +172,10 @@ pub(crate) fn remove_open(tx: &mut Tx) {
         let is_page_full = tables.parked_on.iter().any(|(on, tasks)| is_meant(on) && tasks.len() >= parked_page(on) as usize);
         is_page_full || changed.parked.values().flatten().any(is_meant)
     };
-    let over: Vec<Name> = tables
-        .backlog
-        .account_limits
-        .values()
-        .filter(|limit| limit.state == limit::State::Open && !waits(&limit.name))
-        .map(|limit| limit.name.clone())
-        .collect();
-    for name in over {
-        tables.backlog.account_limits.remove(&name);
-    }
+    tables.backlog.account_limits.retain(|name, limit| limit.state != limit::State::Open || waits(name));
 }
 
-/// Whether an agent that may do a task shares a limit.
+/// Whether a limit covers one of the agents of a task.
 pub(crate) fn is_concerned(task: &Task, limit: &AccountLimit) -> bool {
     let Some(What::Agent(work)) = &task.spec.work else { return false };
     work.agents.iter().any(|choice: &AgentChoice| limit.scope.covers(choice))

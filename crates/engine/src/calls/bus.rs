@@ -6,33 +6,29 @@ use banksman_core::mailbox::{Delivery, MAILBOX_LIMIT};
 use banksman_core::{MessageId, RunId, Seq, Status, TaskId};
 use banksman_store::{Key, Tx};
 
-/// Post a message.
 #[derive(Debug, Clone)]
 pub struct PostRequest {
     pub draft: Draft,
-    /// How long its sender was kept from the store.
+    /// How long the sender had to wait for the store.
     pub contention: Contention,
-    /// Also put it into the mailbox of the task that it is about.
+    /// Also put the message into the mailbox of its task.
     pub to_task: Option<Mode>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostOutcome {
-    /// It is on the bus.
     Posted(Seq),
-    /// The very same message was posted before.
+    /// An identical message was posted before.
     AlreadyPosted(Seq),
     /// Another message has this id.
     IdTaken(Seq),
-    /// There is no such task.
     UnknownTask(TaskId),
-    /// There is no such message to answer.
+    /// The message to answer does not exist.
     UnknownParent(MessageId),
-    /// The task has ended for good: nobody will read it.
+    /// The task has ended for good: no run will read the message.
     TargetOver(TaskId, Status),
-    /// The mailbox of the task has as many messages as it holds.
     MailboxFull(TaskId),
-    /// The run is not there or is over: somebody speaks for it who came back too late.
+    /// The run does not exist or is over: the sender came back too late.
     Fenced(RunId),
 }
 
@@ -82,7 +78,7 @@ impl PostRequest {
     }
 }
 
-/// Puts a message on the bus. It takes the number that the next event would have had.
+/// Puts a message on the bus. The message takes the number of the next event.
 pub(crate) fn post(draft: Draft, contention: Contention, tx: &mut Tx) -> Seq {
     let (seq, wall) = (tx.seq, tx.wall);
     tx.seq.0 += 1;

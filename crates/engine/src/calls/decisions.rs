@@ -1,4 +1,4 @@
-//! What people do with decisions: answer them. What the answer says is done in the same transaction, once.
+//! Answers of people to decisions. The action of the answer is carried out once, in the same transaction.
 
 use banksman_core::decision::{self, About, Act};
 use banksman_core::task::{self, After, Mark};
@@ -17,9 +17,9 @@ use crate::calls::tasks;
 #[derive(Debug, Clone)]
 pub struct DecisionRequest {
     pub id: DecisionId,
-    /// What it is about, as it was read: the rows to load follow from it.
+    /// The subject of the decision, as it was read: the rows to load follow from it.
     pub about: About,
-    /// The run that it is about, as it was read.
+    /// The run that the decision is about, as it was read.
     pub run: Option<Box<Work>>,
     /// The number of the option.
     pub option: u32,
@@ -29,11 +29,10 @@ pub struct DecisionRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecisionOutcome {
-    /// The machine's answer, with the decision as it stands now.
+    /// The machine's answer, with the decision after the step.
     Stepped(decision::Outcome, Box<Decision>),
-    /// The run that it is about has changed since it was read; nothing has happened.
+    /// The run of the decision has changed since it was read; nothing has happened.
     Late,
-    /// There is no such decision.
     Unknown,
 }
 
@@ -56,13 +55,8 @@ impl DecisionRequest {
     }
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> DecisionOutcome {
-        if tx
-            .tables
-            .backlog
-            .decisions
-            .get(&self.id)
-            .is_some_and(|decision| decision.is_open() && !self.is_current(decision, &tx.tables))
-        {
+        let is_late = |decision: &Decision| decision.is_open() && !self.is_current(decision, &tx.tables);
+        if tx.tables.backlog.decisions.get(&self.id).is_some_and(is_late) {
             return DecisionOutcome::Late;
         }
         let Some(decision) = tx.tables.backlog.decisions.remove(&self.id) else { return DecisionOutcome::Unknown };
@@ -76,10 +70,10 @@ impl DecisionRequest {
         DecisionOutcome::Stepped(step.outcome, Box::new(step.state))
     }
 
-    /// Whether the run that a decision is about is what it was when it was read: what must be freed follows from that.
+    /// Whether the run of a decision is unchanged since it was read: the resources to free follow from it.
     fn is_current(&self, decision: &Decision, tables: &Tables) -> bool {
         let About::Run { run, .. } = &decision.question.about else { return true };
-        // It works, and nothing of it is freed.
+        // The run goes on working, and keeps its resources.
         if decision.question.is_of_run() {
             return true;
         }
@@ -88,7 +82,7 @@ impl DecisionRequest {
     }
 }
 
-/// Does what an answer says. What it was about may have changed meanwhile; then the machines refuse, and nothing happens.
+/// Carries out the action of an answer. If its subject has changed since, the machines refuse, and nothing happens.
 fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
     match (&decision.question.about, act) {
         (About::Task(task), Act::Retry) => drop(step_task(tx, task, task::Input::Retry, None)),
@@ -108,7 +102,7 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
         }
         (About::Task(task), Act::Cancel) => {
             tasks::stop(task, After::Cancel, tx);
-            for child in descendants(&tx.tables, task) {
+            for child in descendants(&tx.tables.backlog, task) {
                 tasks::stop(&child, After::Cancel, tx);
             }
         }
@@ -145,7 +139,7 @@ fn carry_out(act: Act, decision: &Decision, run: Option<&Work>, tx: &mut Tx) {
             };
             then.into_iter().for_each(|then| drop(tasks::stop(task, then, tx)));
             run.and_then(|work| end_unproven(work, tx));
-            for child in descendants(&tx.tables, task).into_iter().filter(|_| act == Act::Cancel) {
+            for child in descendants(&tx.tables.backlog, task).into_iter().filter(|_| act == Act::Cancel) {
                 tasks::stop(&child, After::Cancel, tx);
             }
         }

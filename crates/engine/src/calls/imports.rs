@@ -1,13 +1,13 @@
-//! Imports: many tasks in small transactions, and one last that makes all of them appear.
+//! Imports: many tasks in small transactions, and a last transaction that makes all of them visible.
 //!
 //! ```text
-//!  Open ---> Chunk ... Chunk ---> Finish    sections and tasks are there, runners are woken
-//!                          `----> Drop ... Drop    a few at a time; in the end nothing was
+//!  Open ---> Chunk ... Chunk ---> Finish    sections and tasks become visible, runners are woken
+//!                          `----> Drop ... Drop    a few tasks at a time, until all are removed
 //! ```
 //!
-//! What an open import refers to cannot be deleted: the section of a task is not empty, and a task that others wait for has
-//! dependents, whether they are shown yet or not. So there is nothing to be looked at again when it is finished, except that
-//! nobody has taken the name of a new section.
+//! The sections and tasks that an open import refers to cannot be deleted: the section of a task is not empty, and a task with
+//! dependents cannot be removed, whether the dependents are visible yet or not. So finishing an import only needs to check that
+//! the names of its new sections are still free.
 
 use std::collections::BTreeSet;
 
@@ -29,79 +29,75 @@ pub enum ImportRequest {
     Open {
         id: ImportId,
         process: ProcessId,
-        /// How many tasks it will have.
+        /// The number of tasks that the import will have.
         total: u32,
-        /// The sections that it makes.
+        /// The sections to add.
         sections: Vec<NewSection>,
     },
     /// Add the next tasks.
     Chunk {
         id: ImportId,
-        /// The number of the first of them: so many are there already.
+        /// The number of the first task of the chunk, which is the number of tasks added before.
         first: u32,
-        /// What is to be done, and what must come first: tasks of the same import by their numbers' ids, or tasks that are
-        /// there already.
+        /// The tasks, with their dependencies: tasks of the same import by the ids of their numbers, or existing tasks.
         tasks: Vec<(Spec, Vec<Edge>)>,
     },
-    /// Let its tasks appear.
+    /// Make the tasks visible.
     Finish { id: ImportId },
-    /// Add and change tasks so that they are as a file says: all of it, or nothing.
+    /// Add and change tasks to match a file: all of them, or none.
     Sync {
-        /// The sections that it makes.
+        /// The sections to add.
         sections: Vec<NewSection>,
-        /// New tasks; each comes after those that it depends on.
+        /// New tasks; each comes after its dependencies.
         add: Vec<(TaskId, Spec, Vec<Edge>)>,
-        /// What is different about tasks that are there.
+        /// The changes of existing tasks.
         edit: Vec<(TaskId, Edit)>,
     },
-    /// Remove the next tasks of one that is given up.
+    /// Remove the next tasks of an abandoned import.
     Drop {
         id: ImportId,
-        /// Who does that: the importer, or anybody if that is dead.
+        /// The process that removes them: the importer, or any process if the importer is dead.
         by: ProcessId,
-        /// What is known of the importer.
+        /// The observed state of the importer.
         seen: Seen,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// It is open, and has so many tasks.
     Open {
         added: u32,
     },
     Finished(Import),
     Dropped,
-    /// Some of its tasks are still to be removed.
+    /// Some of its tasks are not removed yet.
     Dropping,
-    /// There is no such import: it was dropped, or finished.
+    /// The import was dropped or finished, or never existed.
     Unknown,
-    /// There is one of this id already.
+    /// Another import has this id.
     Taken,
-    /// The tasks do not follow on those that are there, or are too few or too many.
+    /// The tasks do not continue the import where it is, or are too few or too many.
     OutOfStep {
         added: u32,
     },
-    /// There is no such section.
     UnknownSection(SectionId),
     /// Another section has this name.
     SectionTaken(Title),
-    /// There would be too many sections.
     TooManySections,
-    /// The dependencies of a task make no sense.
+    /// The dependencies of a task are invalid.
     Dependencies(TaskId, DagError),
-    /// Its importer may be alive.
+    /// The importer may be alive.
     InUse,
-    /// The tasks are as the file says.
+    /// The tasks match the file.
     Synced,
-    /// The task is not as it was read: a run may have started, or it is over. Nothing was changed.
+    /// The task has changed since it was read: a run may have started, or it is over. Nothing was changed.
     Overtaken(TaskId),
 }
 
 /// The most rows that one sync writes: tasks with their dependencies.
 pub const SYNC_ROWS: usize = 1_000;
 
-/// Whether a sync may change a task: nobody works on it, and it is not over.
+/// Whether a sync may change a task: it has no run, no person has taken it, and it is not over.
 pub fn can_sync(task: &Task) -> bool {
     task.live().is_none() && matches!(task.status(), Status::Pending | Status::Blocked | Status::Stuck | Status::Review)
 }
@@ -120,7 +116,7 @@ impl ImportRequest {
             ImportRequest::Finish { .. } => keys.extend([Key::Sections, Key::Runners]),
             ImportRequest::Drop { id, .. } => keys.push(Key::Imported(id.clone())),
             ImportRequest::Sync { add, edit, .. } => {
-                // Through a new task a changed one may come to wait for itself.
+                // A changed task may come to wait for itself through a new task.
                 let upstream = add.iter().flat_map(|(_, _, edges)| edges).map(|edge| Key::Upstream(edge.on.clone()));
                 let added = add.iter().flat_map(|(id, spec, edges)| tasks::add_keys(id, spec, edges));
                 let edited =
@@ -183,10 +179,10 @@ fn chunk(id: &ImportId, first: u32, tasks: &[(Spec, Vec<Edge>)], tx: &mut Tx) ->
     if let Some(section) = tasks.iter().filter_map(|(spec, _)| spec.section.as_ref()).find(|section| !is_section(section)) {
         return ImportOutcome::UnknownSection(section.clone());
     }
-    // Those of the import itself are all there when it is complete, and it is not finished before.
+    // Dependencies within the import exist when it is complete, and it is not finished before.
     let is_known = |on: &TaskId| id.number_of(on).map_or_else(|| backlog.tasks.contains_key(on), |number| number < import.total);
     for ((_, edges), number) in tasks.iter().zip(first..) {
-        // Whether the tasks of an import wait for each other cannot be seen from some of them: the importer has looked.
+        // One chunk is not enough to find cycles among the tasks of an import: the importer has checked for them.
         let task = id.task(number);
         if let Err(error) = dependencies::validate(&task, edges, is_known, &Default::default()) {
             return ImportOutcome::Dependencies(task, error);
@@ -247,7 +243,7 @@ fn sync(sections: &[NewSection], add: &[(TaskId, Spec, Vec<Edge>)], edit: &[(Tas
             outcome => return refused(id, outcome),
         }
     }
-    // Two tasks may change places: what they depended on before must not look like a cycle with what they will.
+    // Two tasks may swap places: their old dependencies must not form a cycle with their new ones.
     for (id, _) in edit.iter().filter(|(_, edit)| edit.depends_on.is_some()) {
         draft.tables.backlog.edges.insert(id.clone(), Vec::new());
     }

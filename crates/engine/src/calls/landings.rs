@@ -1,6 +1,6 @@
-//! Merge queues: what people and workers ask of them. A worker holds the lock `landing:TARGET`, and every report presents its epoch.
+//! Merge queues: the requests of people and workers. A worker holds the lock `landing:TARGET`, and every report presents its epoch.
 //!
-//! The work of a task comes into its queue in the transaction that ends its run, and the task goes on in the transaction in which the
+//! The work of a task enters its queue in the transaction that ends its run, and the task continues in the transaction in which the
 //! work leaves the queue.
 
 use banksman_core::event::{Kind, Resource};
@@ -12,27 +12,26 @@ use banksman_store::{Key, Tables, Tx};
 use crate::calls::pipelines::step_pipeline;
 use crate::calls::steps::{carry_out, step_task, wake_runners, withdraw};
 
-/// What is asked of a merge queue.
+/// A request to a merge queue.
 #[derive(Debug, Clone)]
 pub struct LandingRequest {
     pub target: Name,
     pub input: Input,
-    /// Who reports, if it is a report.
+    /// The reporting worker, if the input is a report.
     pub worker: Option<Worker>,
 }
 
-/// Whoever holds the lock of a merge queue.
+/// The holder of the lock of a merge queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
     pub holder: HolderId,
-    /// The grant.
     pub epoch: Epoch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LandingOutcome {
     Stepped(Outcome),
-    /// The worker does not hold the lock of the queue any more; nothing has happened.
+    /// The worker no longer holds the lock of the queue; nothing has happened.
     Fenced,
 }
 
@@ -55,7 +54,7 @@ impl LandingRequest {
         keys
     }
 
-    /// The task whose work an entry is.
+    /// Returns the keys of the task whose work the entry is.
     pub(crate) fn follow(&self, loaded: &Tables) -> Vec<Key> {
         let (Input::Report(entry, _) | Input::Remove { entry, .. }) = &self.input else { return Vec::new() };
         let task = loaded.backlog.landings.get(entry).and_then(|entry| entry.spec.task.clone());
@@ -72,7 +71,7 @@ impl LandingRequest {
         let outcome = step_queue(&self.target, self.input.clone(), tx);
         if let Input::Report(entry, report) = &self.input {
             let is_open = |id: &TaskId| tx.tables.backlog.tasks.get(id).is_some_and(|task| !task.status().is_over());
-            // One may have ended since the worker has seen it, and then nobody else tells of it.
+            // A task may have ended since the worker read it; its end has then found no waiting entry to wake.
             if !waited_for(report).iter().all(is_open) {
                 step_queue(&self.target, Input::TryNow(entry.clone()), tx);
             }
@@ -81,7 +80,7 @@ impl LandingRequest {
     }
 }
 
-/// The tasks whose end is waited for, by this report.
+/// The tasks whose end this report waits for.
 fn waited_for(report: &Report) -> &[TaskId] {
     if let Report::Obstructed(Obstacle::Children { tasks }) = report { tasks } else { &[] }
 }
@@ -92,7 +91,7 @@ fn is_at_work(target: &Name, worker: &Worker, tables: &Tables) -> bool {
     grant.is_some_and(|grant| grant.epoch == worker.epoch)
 }
 
-/// The merge queue of a branch, of rows that were loaded.
+/// Builds the merge queue of a branch from the loaded rows.
 pub fn landing_queue(target: &Name, tables: &banksman_core::backlog::Backlog) -> LandingQueue {
     let mut queue = LandingQueue::new(target.clone());
     if let Some(target) = tables.landing_targets.get(target) {
@@ -103,7 +102,7 @@ pub fn landing_queue(target: &Name, tables: &banksman_core::backlog::Backlog) ->
     queue
 }
 
-/// Steps the queue of a branch, and carries out what follows.
+/// Steps the queue of a branch, and carries out the effects.
 pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
     let queue = landing_queue(target, &tx.tables.backlog);
     let before = queue.clone();
@@ -132,7 +131,7 @@ pub(crate) fn step_queue(target: &Name, input: Input, tx: &mut Tx) -> Outcome {
     step.outcome
 }
 
-/// The rows that are needed when the work of these tasks may come into a merge queue, or leave it.
+/// The rows that are needed when the work of these tasks may enter a merge queue or leave it.
 pub(crate) fn keys_of_landing<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<Key> {
     let lands = |task: &&Task| task.spec.land.is_some() || matches!(task.state, task::State::Landing { .. });
     let own = |task: &Task| [Key::LandingOf(task.id.clone()), Key::Workspace(task.id.clone())];
@@ -144,7 +143,7 @@ pub(crate) fn keys_of_landing<'a>(tasks: impl Iterator<Item = &'a Task>) -> Vec<
     keys
 }
 
-/// The work of a task that waited for this one, which is over, is collected now.
+/// Retries the entries that waited for the end of this task.
 pub(crate) fn try_waiting(id: &TaskId, tx: &mut Tx) {
     let waits = |entry: &&Entry| match &entry.state {
         State::Waiting { obstacle: Obstacle::Children { tasks } } => tasks.contains(id),
@@ -156,11 +155,11 @@ pub(crate) fn try_waiting(id: &TaskId, tx: &mut Tx) {
     }
 }
 
-/// Puts the work of a task that is done into the queue of its target. What it is, a worker of the queue finds out.
+/// Puts the work of a finished task into the queue of its target. A worker of the queue finds out the commits.
 pub(crate) fn enqueue_work(id: &TaskId, to: &LandSpec, tx: &mut Tx) {
     let backlog = &tx.tables.backlog;
     let task = &backlog.tasks[id];
-    // How often it has come back since it last did anything else.
+    // How often in a row the work has been returned.
     let round = match last_entry(id, tx).map(|entry| (&entry.state, entry.spec.round)) {
         Some((State::Over(LandingEnd::Returned(_)), round)) => round + 1,
         _ => 0,
@@ -187,12 +186,12 @@ fn last_entry<'a>(id: &TaskId, tx: &'a Tx) -> Option<&'a Entry> {
     own.max_by_key(|entry| entry.id.seq())
 }
 
-/// Whether the target may be moving to a task's commit at this moment, so that nobody can take it back.
+/// Whether the target may be moving to a task's commit at this moment, so that the entry cannot be withdrawn.
 pub(crate) fn is_moving(id: &TaskId, tx: &Tx) -> bool {
     last_entry(id, tx).is_some_and(|entry| matches!(entry.state, State::Passed { .. }))
 }
 
-/// Takes the work of a task that is not landing any more out of its queue.
+/// Removes the work of a task that no longer lands from its queue.
 pub(crate) fn dequeue_work(id: &TaskId, tx: &mut Tx) {
     let Some(entry) = last_entry(id, tx).filter(|entry| entry.is_open()) else { return };
     let (target, entry) = (entry.target.clone(), entry.id.clone());
@@ -200,7 +199,7 @@ pub(crate) fn dequeue_work(id: &TaskId, tx: &mut Tx) {
     step_queue(&target, Input::Remove { entry, by }, tx);
 }
 
-/// Nobody waits any more for the author of a task that will not be queued again by itself.
+/// Stops waiting for the author of a task that will not be queued again automatically.
 pub(crate) fn leave_author(id: &TaskId, tx: &mut Tx) {
     let resolves = |target: &&Target| target.resolving.iter().any(|resolving| resolving.task == *id);
     let targets: Vec<Name> =
@@ -210,7 +209,7 @@ pub(crate) fn leave_author(id: &TaskId, tx: &mut Tx) {
     }
 }
 
-/// The questions that nobody needs to answer any more.
+/// Withdraws the questions that no longer need an answer.
 fn withdraw_answered(before: &LandingQueue, after: &LandingQueue, tx: &mut Tx) {
     let red =
         |queue: &LandingQueue| queue.target.paused.as_ref().and_then(|pause| pause.red.as_ref()).map(|red| red.decision.clone());

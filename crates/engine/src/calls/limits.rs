@@ -1,4 +1,4 @@
-//! The limits of a project: one row, from which every admission is decided.
+//! The limits of a project: one row, which decides every admission.
 
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore::{self, Config};
@@ -12,14 +12,14 @@ pub(crate) fn keys() -> Vec<Key> {
     vec![Key::Runners, Key::Semaphore(Name::runs())]
 }
 
-/// Changes some limits; a project that has none begins with `seed`.
+/// Changes some limits; a project without limits begins with `seed`.
 pub(crate) fn change(change: LimitsChange, seed: Limits, tx: &mut Tx) -> Limits {
     let limits = tx.tables.backlog.limits.unwrap_or(seed).changed(change);
     set(limits, tx);
     limits
 }
 
-/// Sets the limits, and the capacity of the run slots with them. More than before may start, so the runners are woken.
+/// Sets the limits and the capacity of the run slots. More tasks than before may be able to start, so the runners are woken.
 fn set(limits: Limits, tx: &mut Tx) {
     tx.changed.limits_roots |= limits.roots > 0 && facts::root_limit(&tx.tables.backlog) == 0;
     if tx.tables.backlog.limits.replace(limits) != Some(limits) {

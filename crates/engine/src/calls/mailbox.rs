@@ -1,8 +1,8 @@
 //! Messages on their way to a task: fetching and acknowledging them, and dispatches over a control socket.
 //!
-//! Whoever has a message for a task posts it into the mailbox of the task, in the transaction of the post. A dispatcher then begins to send
-//! the first one that may be sent, under the lock of the target, and settles it. If its process dies in between, whoever proves that settles
-//! it as unknown.
+//! A sender puts its message into the mailbox of the task in the transaction of the post. A dispatcher then begins to send the first
+//! message that may be sent, under the lock of the target, and settles it. If the dispatcher dies in between, the process that proves
+//! its death settles the message as unknown.
 
 use banksman_core::backlog::Run;
 use banksman_core::bus::{Contention, Draft as MessageDraft, MessageType};
@@ -20,27 +20,27 @@ use crate::calls::runs::{RunOutcome, standing};
 use crate::calls::steps::{Draft, carry_out, take, withdraw};
 use crate::request::Seen;
 
-/// How many messages are put into one prompt.
+/// The most messages in one prompt.
 const PROMPT_LIMIT: usize = 20;
 
 #[derive(Debug, Clone)]
 pub enum MailboxRequest {
-    /// A run reads its mailbox, and acknowledges what it has read before.
+    /// A run reads its mailbox, and acknowledges the messages that it has read before.
     Fetch {
         task: TaskId,
         run: RunId,
         epoch: Epoch,
-        /// Return what it has read last once more, and acknowledge nothing.
+        /// Return the messages of the last fetch once more, and acknowledge nothing.
         again: bool,
     },
-    /// Begin to send the first message for a target that its run may have.
+    /// Begin to send the first message for a target that its run may receive.
     Begin {
         target: TaskId,
-        /// Its run, whose keeper has just said that it takes input.
+        /// The run of the target, whose keeper has just reported that it takes input.
         run: RunId,
         /// Whether the session takes messages for its next turn, too.
         follow_ups: bool,
-        /// The process that sends it.
+        /// The sending process.
         dispatcher: ProcessId,
     },
     /// A send has ended.
@@ -50,43 +50,43 @@ pub enum MailboxRequest {
         /// The grant of the lock.
         epoch: Epoch,
         outcome: SendOutcome,
-        /// Whether the session has all of it.
+        /// Whether the session has received the message completely.
         is_written: bool,
     },
     /// The dispatcher of a message is dead.
     Abandon {
         id: MessageId,
         target: TaskId,
-        /// What was seen of its process.
+        /// The observed state of its process.
         seen: Seen,
     },
-    /// The session of a run that was started with a message was not seen for long: a person is asked.
+    /// The session of a run that was started with a message has not been observed for too long: a person is asked.
     Unobserved { id: MessageId, target: TaskId, run: RunId },
-    /// A live run asks a person. Its session waits, and the answer comes into its mailbox.
+    /// A live run asks a person. Its session waits, and the answer goes into its mailbox.
     Ask {
         task: TaskId,
         run: RunId,
         epoch: Epoch,
         question: Box<str>,
-        /// The answers that it offers; without one, any.
+        /// The possible answers; if empty, any answer.
         options: Vec<Box<str>>,
     },
-    /// A target is over: what is left is returned to the senders.
+    /// A target is over: its undelivered messages are returned to the senders.
     Return { target: TaskId },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailboxOutcome {
     Done,
-    /// These messages, oldest first; their texts are on the bus.
+    /// The messages, oldest first; their texts are on the bus.
     Fetched(Vec<Delivery>),
-    /// This one is to be sent now.
+    /// The message to send now.
     Began(Box<Delivery>),
-    /// Another dispatch has the lock: this one, if it is one.
+    /// The lock is held, by the dispatch of this message if it is known.
     Busy(Option<Box<Delivery>>),
-    /// There is no message that may be sent.
+    /// No message may be sent.
     Nothing,
-    /// The run is over, or another one is at the task; or others have settled it.
+    /// The run is over, the task has another run, or another process has settled the message.
     Late,
 }
 
@@ -153,15 +153,15 @@ fn fetch(task: &TaskId, run: &RunId, epoch: Epoch, again: bool, tx: &mut Tx) -> 
     MailboxOutcome::Fetched(fetched.collect())
 }
 
-/// The deliveries to a task that are so, oldest first.
-fn in_order(task: &TaskId, is_so: impl Fn(&Delivery) -> bool, tx: &Tx) -> Vec<Delivery> {
-    let all = tx.tables.deliveries.values().filter(|delivery| delivery.target == *task && is_so(delivery));
+/// The matching deliveries to a task, oldest first.
+fn in_order(task: &TaskId, matches: impl Fn(&Delivery) -> bool, tx: &Tx) -> Vec<Delivery> {
+    let all = tx.tables.deliveries.values().filter(|delivery| delivery.target == *task && matches(delivery));
     let mut found: Vec<Delivery> = all.cloned().collect();
     found.sort_by_key(|delivery| delivery.seq);
     found
 }
 
-/// Steps a delivery that is there. A lock that is to be released is.
+/// Steps a delivery, if it exists, and releases the lock that the step gives up.
 fn step(id: &MessageId, input: Input, tx: &mut Tx) -> Option<Outcome> {
     let delivery = tx.tables.deliveries.remove(id)?;
     let step = delivery.step(input);
@@ -171,7 +171,7 @@ fn step(id: &MessageId, input: Input, tx: &mut Tx) -> Option<Outcome> {
     tx.tables.deliveries.insert(id.clone(), step.state);
     if let Outcome::Release(claim) = &step.outcome {
         let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
-        // One that was taken away by force is refused, and that is as good.
+        // The release of a lock that was taken away by force is refused, which is fine.
         draft.handle(Command::release(Need::Lock(claim.lock.clone()).resource(), claim.holder.clone(), claim.epoch));
         draft.keep(tx);
     }
@@ -204,7 +204,7 @@ fn lock(target: &TaskId, delivery: &Delivery, plan: &Plan, tx: &mut Tx) -> Optio
     let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Span::ZERO));
     let epoch = draft.handle(take(&need, holder.clone(), Vec::new())).granted()?.epoch;
     let claim = LockClaim { lock: target.dispatch_lock(), holder, epoch };
-    // A plan and a lock that do not belong together are found before anything is kept.
+    // A lock that does not fit the plan is detected before anything is kept.
     let policy = dispatch::release_policy(plan, target, Some(&claim)).ok()?;
     draft.keep(tx);
     Some(Release::new(policy, Some(claim)))
@@ -251,7 +251,7 @@ fn ask(id: &MessageId, target: &TaskId, run: &RunId, tx: &mut Tx) -> MailboxOutc
     MailboxOutcome::Done
 }
 
-/// A live run asks. What it has asked before and nobody has answered does not matter any more.
+/// Asks a person for a live run. An unanswered earlier question of the run is withdrawn.
 fn ask_for_run(task: &TaskId, run: &RunId, epoch: Epoch, question: &str, options: &[Box<str>], tx: &mut Tx) -> MailboxOutcome {
     let is_of_task = tx.tables.backlog.runs.get(run).is_some_and(|row| row.task == *task);
     if !is_of_task || standing(run, epoch, &tx.tables) != RunOutcome::Done {
@@ -265,8 +265,8 @@ fn ask_for_run(task: &TaskId, run: &RunId, epoch: Epoch, question: &str, options
     MailboxOutcome::Done
 }
 
-/// Puts the answer to what a live run has asked into the mailbox of its task: the runner gives it to its session as
-/// the next turn; or else the next run gets it.
+/// Puts the answer to a question of a live run into the mailbox of its task: the runner gives it to the session as
+/// the next turn; otherwise the next run gets it.
 pub(crate) fn answer(decision: &Decision, run: &RunId, task: &TaskId, tx: &mut Tx) {
     let decision::State::Resolved(answer) = &decision.state else { return };
     let live = tx.tables.backlog.runs.get(run).filter(|row| row.is_live() && row.task == *task);
@@ -289,25 +289,25 @@ pub(crate) fn answer(decision: &Decision, run: &RunId, task: &TaskId, tx: &mut T
     carry_out(tx, vec![Effect::Send(OutboxCommand::Deliver { run: run.clone(), message })], Some(&owner));
 }
 
-/// Whether the runs of a task are told their messages by the prompt.
+/// Whether the runs of a task get their messages in the prompt.
 pub(crate) fn has_prompt(task: &Task) -> bool {
     matches!(task.spec.work, Some(Kind::Agent(_)))
 }
 
-/// What a claim needs to put messages into the prompt of a task, and what the end of its run needs to acknowledge them.
+/// The rows that a claim needs to put messages into the prompt of a task, and the end of its run to acknowledge them.
 pub(crate) fn prompt_keys(task: &Task) -> Vec<Key> {
     if has_prompt(task) { vec![Key::Mailbox(task.id.clone()), Key::Lock(task.id.dispatch_lock())] } else { Vec::new() }
 }
 
-/// Puts the messages for a task into the prompt of the run that begins. The lock of the target is held until the session was observed.
+/// Puts the messages for a task into the prompt of a new run. The lock of the target is held until the session has been observed.
 pub(crate) fn put_into_prompt(task: &Task, run: &RunId, epoch: Epoch, tx: &mut Tx) {
     if !has_prompt(task) {
         return;
     }
     let mut unread = in_order(&task.id, |delivery| delivery.is_for(epoch), tx);
     unread.truncate(PROMPT_LIMIT);
-    for (delivery, is_first) in unread.iter().zip(std::iter::once(true).chain(std::iter::repeat(false))) {
-        let release = if is_first { lock(&task.id, delivery, &Plan::Spawn, tx) } else { None };
+    for (index, delivery) in unread.iter().enumerate() {
+        let release = if index == 0 { lock(&task.id, delivery, &Plan::Spawn, tx) } else { None };
         let input = match release {
             Some(release) => {
                 let began = tx.now(Vec::new(), Span::ZERO).stamp();
@@ -320,18 +320,18 @@ pub(crate) fn put_into_prompt(task: &Task, run: &RunId, epoch: Epoch, tx: &mut T
     }
 }
 
-/// Tells the dispatches that have started a run what was seen of its session.
+/// Reports an observation of a session to the dispatches that have started its run.
 pub(crate) fn observe(run: &RunId, event: &ReleaseEvent, tx: &mut Tx) {
-    let is_its = |delivery: &&Delivery| {
+    let has_started_run = |delivery: &&Delivery| {
         delivery.dispatch.as_ref().is_some_and(|dispatch| dispatch.run == *run && dispatch.plan == Plan::Spawn)
     };
-    let started: Vec<MessageId> = tx.tables.deliveries.values().filter(is_its).map(|delivery| delivery.id.clone()).collect();
-    for id in started {
+    let ids: Vec<MessageId> = tx.tables.deliveries.values().filter(has_started_run).map(|delivery| delivery.id.clone()).collect();
+    for id in ids {
         step(&id, Input::Observe(event.clone()), tx);
     }
 }
 
-/// What the end of a run says about its session.
+/// Translates the end of a run into an observation of its session.
 pub(crate) fn seen_end(ending: &RunEnd) -> ReleaseEvent {
     match ending {
         RunEnd::NotBegun { error, .. } | RunEnd::NotStarted { error } => ReleaseEvent::SpawnStartFailed { error: error.clone() },
@@ -340,21 +340,22 @@ pub(crate) fn seen_end(ending: &RunEnd) -> ReleaseEvent {
     }
 }
 
-/// A run has told its result: it has read what it has fetched. What its keeper has not written is not acknowledged.
+/// Acknowledges the messages that a run has fetched, because it has reported its result. Messages that its keeper has not written
+/// stay unacknowledged.
 pub(crate) fn acknowledge(task: &TaskId, run: &RunId, epoch: Epoch, tx: &mut Tx) {
     for delivery in in_order(task, |delivery| matches!(&delivery.state, State::Fetched { epoch: by, .. } if *by == epoch), tx) {
         step(&delivery.id, Input::Acknowledge { run: run.clone(), epoch }, tx);
     }
 }
 
-/// A run has ended whose keeper had these messages: it has written them into the session.
+/// Records that the keeper of a run that has ended had written these messages into the session.
 pub(crate) fn note_written(epoch: Epoch, written: &[MessageId], tx: &mut Tx) {
     for id in written {
         step(id, Input::Written { epoch }, tx);
     }
 }
 
-/// The live run of a task has told its result.
+/// Acknowledges the messages of the live run of a task if it has reported its result.
 pub(crate) fn acknowledge_live(id: &TaskId, tx: &mut Tx) {
     let live = tx.tables.backlog.tasks.get(id).and_then(Task::live).filter(|live| live.verdict.is_some());
     if let Some((run, epoch)) = live.map(|live| (live.run.clone(), live.epoch)) {
@@ -366,7 +367,7 @@ fn return_keys(target: &TaskId) -> Vec<Key> {
     vec![Key::Task(target.clone()), Key::RunsOf(target.clone()), Key::Mailbox(target.clone()), Key::Lock(target.dispatch_lock())]
 }
 
-/// The messages that tell senders that theirs were not delivered: they may be there already.
+/// The notices to senders about undelivered messages: they may have been posted before.
 pub(crate) fn notice_keys(loaded: &Tables) -> Vec<Key> {
     loaded.deliveries.values().map(|delivery| Key::Message(notice_id(delivery))).collect()
 }
@@ -375,14 +376,14 @@ fn notice_id(delivery: &Delivery) -> MessageId {
     MessageId::new(&format!("undelivered-{}", delivery.seq)).expect("a number is short")
 }
 
-/// Returns what is left for a target that is over, and tells the senders on the bus.
+/// Returns the remaining messages of a target that is over, and notifies their senders on the bus.
 pub(crate) fn return_rest(target: &TaskId, tx: &mut Tx) {
     let status = tx.tables.backlog.tasks.get(target).map(Task::status);
     if status.is_some_and(|status| !status.is_over()) {
         return;
     }
     for delivery in in_order(target, |_| true, tx) {
-        // Nobody observes a start any more.
+        // No runner observes a start any more.
         step(&delivery.id, Input::Observe(ReleaseEvent::ChildExited { code: None }), tx);
         let run = delivery.run().and_then(|run| tx.tables.backlog.runs.get(run));
         let has_ended_well = run.is_some_and(Run::has_ended_well);

@@ -1,5 +1,5 @@
-//! What can be asked of a project, one noun per file or folder: which rows a request needs, and what it decides inside of its
-//! transaction. What they share is in `steps`.
+//! The requests to a project, one noun per file or folder: the rows that a request needs, and its decision inside of the
+//! transaction. Shared helpers are in `steps`.
 
 pub(crate) mod accounts;
 pub(crate) mod bus;

@@ -1,7 +1,7 @@
 //! Pausing, stopping and resuming: the whole project, or some tasks with their families.
 //!
-//! A pause is a row. Stopping pauses, and asks for the end of the live runs in the same transaction; whoever gave the command may die
-//! then. What a run holds is free when its processes were seen dead, like after every other kill.
+//! A pause is a row. Stopping pauses and requests the end of the live runs in the same transaction, so the calling process may die
+//! afterwards. The resources of a run are free once its processes were seen dead, as after every other kill.
 
 use banksman_core::event::{Event, Resumed, TaskFact};
 use banksman_core::task::{After, Outcome};
@@ -13,20 +13,20 @@ use crate::calls::tasks::{TaskOutcome, stop};
 
 #[derive(Debug, Clone)]
 pub enum PauseRequest {
-    /// Start nothing until somebody resumes the project. Runs that live go on.
+    /// Start nothing until the project is resumed. Live runs continue.
     Pause { by: Box<str> },
-    /// The same, and end all live runs; their tasks are pending then.
+    /// Start nothing, and end all live runs; their tasks become pending.
     Stop {
         by: Box<str>,
         verb: PauseVerb,
-        /// Whether the sessions have no time to end by themselves.
+        /// End the sessions without a grace period.
         now: bool,
     },
-    /// Start these tasks and all that they have created no more until somebody resumes them, and end their live runs.
+    /// Stop starting these tasks and all that they have created until they are resumed, and end their live runs.
     StopTasks { by: Box<str>, tasks: Vec<TaskId>, now: bool },
     Resume {
         by: Box<str>,
-        /// Whether a pause stays that was not made by stopping.
+        /// Keep a pause that was not made by stopping.
         only_stopped: bool,
     },
     /// Start these tasks again, and all that they have created.
@@ -35,7 +35,7 @@ pub enum PauseRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PauseOutcome {
-    /// The project is paused: as it was before, if it was.
+    /// The project is paused; `before` is the pause that it had.
     Paused {
         pause: Pause,
         before: Option<Pause>,
@@ -45,26 +45,26 @@ pub enum PauseOutcome {
         pause: Pause,
         stopping: Vec<RunId>,
     },
-    /// What became of each of the tasks, and the runs that are being ended.
+    /// The result for each task, and the runs that are being ended.
     TasksStopped {
         tasks: Vec<(TaskId, Stopped)>,
         stopping: Vec<RunId>,
     },
-    /// The project was paused like this, and is not any more; `None` if it was not.
+    /// The pause that was lifted; `None` if there was none.
     Resumed(Option<Pause>),
     StillPaused(Pause),
-    /// The tasks that were stopped before, of those that were named.
+    /// The named tasks that were stopped, or had stopped descendants.
     TasksResumed(Vec<TaskId>),
-    /// There is no such task; nothing was done.
+    /// A task does not exist; nothing was done.
     Unknown(TaskId),
 }
 
-/// What became of a task that was to be stopped.
+/// The result of stopping a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// It is not started any more.
+    /// The task, or one that it has created, is no longer started.
     Held,
-    /// It is over, and so are all that it has created.
+    /// The task is over, and so are all tasks that it has created.
     Over,
 }
 
@@ -118,7 +118,7 @@ impl PauseRequest {
     }
 }
 
-/// Pauses the project, unless it is paused in a way that says more, or was paused by the same.
+/// Pauses the project, unless it already has a stronger pause or one of the same kind.
 fn pause(verb: PauseVerb, by: &str, tx: &mut Tx) -> Pause {
     let before = tx.tables.backlog.pause.clone();
     let same = before.clone().filter(|pause| pause.verb == verb);
@@ -126,13 +126,13 @@ fn pause(verb: PauseVerb, by: &str, tx: &mut Tx) -> Pause {
     if before.as_ref() != Some(&pause) {
         tx.tables.backlog.pause = Some(pause.clone());
         emit(tx, Event::Paused(pause.clone()));
-        // Runners say so, and those that end when nothing is left to do may leave.
+        // Runners report the pause, and runners that end when nothing is left to do may leave.
         wake_runners(tx);
     }
     pause
 }
 
-/// Ends the run of a task, if it has one: the task is pending then.
+/// Ends the run of a task, if it has one: the task becomes pending.
 fn put_back(id: &TaskId, now: bool, tx: &mut Tx) -> Option<RunId> {
     let run = tx.tables.backlog.tasks.get(id)?.live()?.run.clone();
     match stop(id, After::PutBack { now }, tx) {
@@ -162,7 +162,7 @@ fn stop_tasks(by: &str, tasks: &[TaskId], now: bool, tx: &mut Tx) -> PauseOutcom
         }
         outcomes.push((id.clone(), outcome));
     }
-    // One that ends when nothing is left to do may leave.
+    // A runner that ends when nothing is left to do may leave.
     wake_runners(tx);
     PauseOutcome::TasksStopped { tasks: outcomes, stopping }
 }
@@ -190,9 +190,9 @@ fn set(id: &TaskId, paused: Option<Box<Pause>>, fact: TaskFact, tx: &mut Tx) {
     emit(tx, Event::Task { id: id.clone(), fact });
 }
 
-/// A task and all that were created by it.
+/// A task and all tasks that it has created.
 fn family(id: &TaskId, tx: &Tx) -> Vec<TaskId> {
-    let mut family = descendants(&tx.tables, id);
+    let mut family = descendants(&tx.tables.backlog, id);
     family.retain(|member| member != id);
     family.insert(0, id.clone());
     family

@@ -1,4 +1,4 @@
-//! What can be asked of a queue: which rows that needs. The machine decides.
+//! The requests to a queue: the rows that they need. The machine decides.
 
 use banksman_core::event::Event;
 use banksman_core::queue::{DUE_PER_SETTLE, DUE_PER_TAKE, Fact, Hold, Input, Outcome, Pushed};
@@ -7,12 +7,12 @@ use banksman_store::{Key, Tx};
 
 use crate::request::{Reply, Seen};
 
-/// Something that is asked of a queue.
+/// A request to a queue.
 #[derive(Debug, Clone)]
 pub struct QueueRequest {
     pub queue: Name,
     pub input: Input,
-    /// What the caller found out before it asked.
+    /// The results of the caller's probes.
     pub seen: Seen,
 }
 
@@ -22,7 +22,7 @@ impl QueueRequest {
         QueueRequest { queue, input, seen: Seen::default() }
     }
 
-    /// The take that it speaks of, if it does.
+    /// The take that the request is about, if there is one.
     pub(crate) fn hold(&self) -> Option<&Hold> {
         match &self.input {
             Input::Extend(hold, _) | Input::Complete(hold) | Input::Fail { hold, .. } => Some(hold),
@@ -32,7 +32,7 @@ impl QueueRequest {
 
     pub(crate) fn keys(&self) -> Vec<Key> {
         let name = || self.queue.clone();
-        // What others in the same batch may take away from the head of the queue.
+        // The rows that other requests of the same batch may remove from the head of the queue.
         let gone = |removed: usize, ended: usize| {
             let [removed, ended] = [removed, ended].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
             Key::Head { queue: name(), takes: 0, removed, ended }
@@ -43,14 +43,14 @@ impl QueueRequest {
             Input::Push(items) => {
                 let dedupe = items.iter().filter_map(|new| new.dedupe.clone()).map(|key| Key::Dedupe(name(), key));
                 let mut keys: Vec<Key> = dedupe.collect();
-                // Each may find an item whose last time is over.
+                // Each dedupe key may find an item whose last attempt has expired.
                 let ended = keys.len();
                 keys.extend((ended > 0).then(|| gone(0, ended)));
                 keys.extend([Key::NamedQueue(name()), Key::FirstTaker(name()), Key::WorkerRunners(name())]);
                 keys
             }
             Input::Take { .. } => {
-                // What has died by time on the way is found by the slow looks of runners, if it went to a queue with a worker.
+                // An item that expires here and moves to a queue with a worker is found by the slow polls of the runners.
                 vec![Key::NamedQueue(name()), Key::Takers(name()), Key::Head { queue: name(), takes: 1, removed: 0, ended: 0 }]
             }
             Input::Leave { .. } => vec![Key::NamedQueue(name()), Key::Takers(name())],
@@ -71,7 +71,7 @@ impl QueueRequest {
                 let head = Key::Head { queue: name(), takes, removed: 0, ended: 0 };
                 vec![Key::NamedQueue(name()), Key::Takers(name()), Key::WorkerRunnersBeyond(name()), head]
             }
-            // Where it goes back to stands in its row.
+            // The queue that the item goes back to is in its row.
             Input::Requeue(item) => vec![Key::Queues, Key::Item(*item), Key::AllTakers, Key::AllWorkerRunners, gone(1, 0)],
             Input::RequeueAll(of, limit) => {
                 vec![Key::Queues, part(*of, *limit), Key::AllTakers, Key::AllWorkerRunners, gone(*limit, *limit)]
@@ -89,7 +89,7 @@ impl QueueRequest {
     }
 }
 
-/// Steps a queue for somebody who does not wait, and carries out what follows.
+/// Steps a queue for a caller that does not wait, and carries out the effects.
 pub(crate) fn step_queue(name: &Name, input: Input, tx: &mut Tx) -> Outcome {
     let now = tx.now(Vec::new(), Span::ZERO);
     step_at(name, input, &now, tx)
@@ -100,7 +100,7 @@ fn step_at(name: &Name, input: Input, now: &Now, tx: &mut Tx) -> Outcome {
     tx.tables.queues = step.state;
     if let Outcome::Pushed(pushed) = &step.outcome {
         for new in pushed.iter().filter_map(|one| if let Pushed::Added(id) = one { Some(id) } else { None }) {
-            // It may have gone to somebody who waits for it already; how deep it is says how it came here.
+            // The item may be with a waiting taker already; its depth is still the depth of the push.
             tx.tables.queues.items.entry(*new).and_modify(|item| item.depth = tx.depth);
         }
     }
@@ -111,7 +111,7 @@ fn step_at(name: &Name, input: Input, now: &Now, tx: &mut Tx) -> Outcome {
     step.outcome
 }
 
-/// Wakes the runners if there may be something for a worker. Who a queue has for workers was loaded with it.
+/// Wakes the runners of the workers of the filled queues. The runners were loaded with each queue.
 fn wake_worker_runners(effects: &[Effect], tx: &mut Tx) {
     if tx.tables.automation.worker_runners.is_empty() {
         return;

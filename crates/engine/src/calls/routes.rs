@@ -1,4 +1,4 @@
-//! What follows from events, carried out: one transaction that also moves the place in the log, so that it is done once.
+//! Carries out the reactions to events, in one transaction that also moves the cursor in the log, so that each is done once.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::calls::queues::step_queue;
 use crate::calls::steps::{carry_out, emit, wake_runners, withdraw};
 use crate::calls::workers::step_worker;
 
-/// A part of the log that was routed, and what follows from it.
+/// A part of the log that was routed, and the reactions to it.
 #[derive(Debug, Clone)]
 pub struct RouteRequest {
-    /// Up to which event everything was routed before.
+    /// The last event that was routed before.
     pub from: Seq,
-    /// Up to which event it is now.
+    /// The last event that is routed now.
     pub to: Seq,
-    /// What follows from the events in between, in their order.
+    /// The reactions to the events in between, in their order.
     pub reactions: Vec<Reaction>,
 }
 
@@ -73,8 +73,8 @@ impl RouteRequest {
     }
 }
 
-/// Whether who wanted to hear of an event still does: a route that was dropped or changed since the events were read does not,
-/// nor does a worker that has been asleep only since.
+/// Whether a reaction is still wanted: a route that was removed or changed since the events were read does not want it, nor does a
+/// worker that fell asleep only after the event.
 fn is_wanted(reaction: &Reaction, automation: &Automation) -> bool {
     match (&reaction.route, &reaction.does) {
         (Some(id), _) => automation.routes.routes.get(id).is_some_and(|in_force| in_force.since < reaction.event),
@@ -83,14 +83,14 @@ fn is_wanted(reaction: &Reaction, automation: &Automation) -> bool {
     }
 }
 
-/// Writes down what became of a reaction, if a route wanted it.
+/// Emits the result of a reaction, if it belongs to a route.
 fn emit_fact(reaction: &Reaction, fact: impl FnOnce(Seq) -> RouteFact, tx: &mut Tx) {
     if let Some(id) = &reaction.route {
         emit(tx, Event::Route { id: id.clone(), fact: fact(reaction.event) });
     }
 }
 
-/// Does not do it, because the chain of routes that leads to it seems to go round in circles. A person is asked, once for each route.
+/// Stops a reaction because its chain of routes seems to be circular. A person is asked, once for each route.
 fn stop(reaction: &Reaction, tx: &mut Tx) {
     let Reaction { event, depth, route, .. } = reaction;
     let error = format!("{depth} routes led to this event, one after the other: the chain was stopped");
@@ -108,14 +108,14 @@ fn open_question(route: &str, backlog: &Backlog) -> Option<DecisionId> {
     backlog.decisions.values().filter(|decision| decision.is_open()).find(is_about).map(|decision| decision.id.clone())
 }
 
-/// Removes a route because a person says so.
+/// Removes a route on the decision of a person.
 pub(crate) fn remove(route: &str, tx: &mut Tx) {
     if tx.tables.automation.routes.routes.remove(route).is_some() {
         emit(tx, Event::Route { id: route.into(), fact: RouteFact::Removed {} });
     }
 }
 
-/// Questions about routes that are gone, or are others now, need no answer.
+/// Withdraws the questions about routes that were removed or redefined.
 pub(crate) fn withdraw_stale(tx: &mut Tx) {
     let is_stale = |decision: &&Decision| match &decision.question.about {
         About::Route(id) => tx.tables.automation.routes.routes.get(id).is_none_or(|in_force| in_force.since > decision.id.seq()),
@@ -126,7 +126,7 @@ pub(crate) fn withdraw_stale(tx: &mut Tx) {
     stale.iter().for_each(|id| withdraw(tx, id));
 }
 
-/// Does it, or says why that cannot be done.
+/// Carries out a reaction, or returns why that is impossible.
 fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
     match &reaction.does {
         Does::Wake(name) => match step_worker(name, worker::Input::Wake, tx) {
@@ -135,7 +135,7 @@ fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
         },
         Does::Push(queue, item) => push(queue, item, tx),
         Does::Notify { subject, text } => {
-            // The event before it is what an outbox command is known by.
+            // The sequence number of the preceding event identifies an outbox command.
             emit_fact(reaction, |event| RouteFact::Notified { event }, tx);
             let notice = Notice { kind: NoticeKind::Route, subject: subject.clone(), text: text.clone() };
             carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
@@ -149,7 +149,7 @@ fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
     }
 }
 
-/// Starts a pipeline. The number of the event that adds its task is nobody else's, so no other has its id.
+/// Starts a pipeline. Its id is unique because it contains the number of the event that adds its task.
 fn start(event: Seq, plan: &Arc<Plan>, context: Context, tx: &mut Tx) {
     let id = TaskId::new(&format!("p-{event}.{}", tx.seq)).expect("two numbers are short and plain");
     let (workspace, land) = plan.place(&context);

@@ -1,5 +1,5 @@
-//! A runbook comes into force: its locks, semaphores and queues are defined, its workers and routes are made, changed or
-//! removed. All of it or nothing.
+//! Applies a runbook: defines its locks, semaphores and queues, and creates, changes or removes its workers and routes. All of it
+//! or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::calls::pipelines::phases::{Lack, lacks, slot_keys};
 use crate::calls::routes::withdraw_stale;
 use crate::calls::steps::{wake_runners, wake_watchers};
 
-/// What is to be in force of a runbook. With nothing in it, nothing of the runbook is in force any more; locks, semaphores
-/// and queues stay, because others may use them.
+/// The resources of a runbook to apply. An empty request removes the runbook; its locks, semaphores and queues stay, because others
+/// may use them.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyRequest {
     pub runbook: Box<str>,
@@ -32,57 +32,56 @@ pub struct ApplyRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApplyOutcome {
-    /// It is in force; this is what it took.
+    /// The runbook is applied, with these changes.
     Applied(Vec<Change>),
-    /// It cannot be, for all these reasons. Nothing was changed.
+    /// The runbook cannot be applied, for all these reasons. Nothing was changed.
     Refused(Vec<Incompatible>),
 }
 
-/// What became of one thing.
+/// The change of one definition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What sort of thing: `lock`, `semaphore`, `queue`, `worker` or `route`.
+    /// `lock`, `semaphore`, `queue`, `worker` or `route`.
     pub sort: &'static str,
     /// Its name; the pattern of a route.
     pub name: Box<str>,
     pub how: How,
 }
 
-/// What can become of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     Created,
     Changed,
     Same,
     Removed,
-    /// It takes nothing more, and is gone when so many jobs are.
+    /// A worker takes no more items, and is removed when its remaining jobs have ended.
     Finishing {
         jobs: usize,
     },
 }
 
-/// Why a runbook cannot be in force.
+/// Why a runbook cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incompatible {
-    /// A worker or a route uses a queue that is not there.
+    /// A worker or a route uses a queue that does not exist.
     NoQueue {
         user: Box<str>,
         queue: Name,
     },
-    /// A route wakes a worker that is not there.
+    /// A route wakes a worker that does not exist.
     NoWorker {
         /// The pattern of the route.
         route: Box<str>,
         worker: Name,
     },
-    /// A pipeline that a worker or a route starts would wait for slots that are not there.
+    /// A pipeline that a worker or a route starts would wait in vain for slots.
     Lacks {
         user: Box<str>,
         lack: Lack,
     },
     Worker(Name, worker::Outcome),
     Queue(Name, queue::Outcome),
-    /// A route acts on what it listens to.
+    /// A route causes the events that it listens to.
     Feeds(FeedsItself),
     TooManyRoutes,
 }
@@ -99,7 +98,7 @@ impl How {
     }
 }
 
-/// The tables as they would be.
+/// The tables with the runbook applied.
 struct Draft {
     coordination: Coordination,
     queues: queue::Queues,
@@ -118,7 +117,7 @@ impl ApplyRequest {
         locks.chain(semaphores).chain(needed).chain([Key::Automation, Key::Queues, Key::Runners, Key::OpenDecisions]).collect()
     }
 
-    /// The pipelines that its workers and routes start, and which of them do.
+    /// The pipelines that the workers and routes start, each with the text that names its user.
     fn plans(&self) -> Vec<(String, &Plan)> {
         let workers = self.workers.iter().filter_map(|(name, worker)| match &worker.job {
             Job::Pipeline(plan) => Some((format!("worker {name}"), &**plan)),
@@ -177,7 +176,7 @@ impl Draft {
 
     fn resources(&mut self, wanted: &ApplyRequest) {
         for (name, config) in &wanted.locks {
-            // One without terms of its own has no row, and needs none.
+            // A lock with the default config has no row, and needs none.
             let was = self.coordination.locks.get(name).map(|lock| lock.config);
             let was = was.or_else(|| (*config == lock::Config::default()).then_some(*config));
             let command = Command::Lock(name.clone(), lock::Input::Define(*config));
@@ -205,7 +204,7 @@ impl Draft {
             .iter()
             .map(|(name, config)| (name, self.queues.queues.get(name).map(|queue| queue.config == *config)))
             .collect();
-        // A dead-letter queue comes before those that use it. Where they go round in circles, the first is made without it.
+        // A dead-letter queue comes before the queues that use it. In a cycle, the first queue is made without its dead-letter queue.
         let mut left: BTreeSet<&Name> = wanted.keys().filter(|name| was[name] != Some(true)).collect();
         while let Some(first) = left.first().copied() {
             let is_there = |name: &&Name| match &wanted[*name].dead_letter {

@@ -1,4 +1,4 @@
-//! Sections: made, changed, deleted.
+//! Sections: add, change, delete.
 
 use banksman_core::backlog::{Backlog, Section};
 use banksman_core::event::{Event, Kind, Resource, SectionFact};
@@ -27,10 +27,10 @@ pub enum SectionRequest {
         /// Whether one runner at a time works in it.
         exclusive: Option<bool>,
     },
-    /// Delete an empty one.
+    /// Delete an empty section.
     Delete {
         id: SectionId,
-        /// Also if its lock is held.
+        /// Delete it even if its lock is held.
         force: bool,
     },
 }
@@ -40,7 +40,7 @@ pub enum SectionOutcome {
     Kept(Section),
     Deleted,
     Unknown,
-    /// Another one has this name.
+    /// Another section has this name.
     NameTaken(SectionId),
     TooMany,
     NotEmpty(usize),
@@ -58,12 +58,8 @@ impl SectionRequest {
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> SectionOutcome {
         let taken = |name: &Title, but: &SectionId| {
-            tx.tables
-                .backlog
-                .sections
-                .values()
-                .find(|other| other.name == *name && other.id != *but)
-                .map(|other| other.id.clone())
+            let mut sections = tx.tables.backlog.sections.values();
+            sections.find(|other| other.name == *name && other.id != *but).map(|other| other.id.clone())
         };
         match self {
             SectionRequest::Add { id, name, exclusive } => {
@@ -116,7 +112,7 @@ impl SectionRequest {
     }
 }
 
-/// The lock of an exclusive section, unless it is held for runs that live there, or that one draft is about to start.
+/// The lock of an exclusive section, unless it is held for live runs of the section or for a run that the same draft starts.
 pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordination, backlog: &Backlog) -> Option<&'a Lock> {
     let lock = coordination.locks.get(&section.lock())?;
     let lock::State::Held(grant) = &lock.state else { return Some(lock) };
@@ -127,24 +123,24 @@ pub(crate) fn manual_lock<'a>(section: &SectionId, coordination: &'a Coordinatio
     (!is_in_section && !is_new).then_some(lock)
 }
 
-/// A run has ended: the lock of its section goes to another run that lives there, or is free. [`Key::LiveExclusive`] and the lock must be
-/// loaded.
+/// Passes the lock of a section from a run that has ended to another live run of the section, or frees it. [`Key::LiveExclusive`] and
+/// the lock must be loaded.
 pub(crate) fn leave(section: &SectionId, run: &RunId, tx: &mut Tx) {
     let name = section.lock();
     let is_exclusive = tx.tables.backlog.sections.get(section).is_some_and(|section| section.exclusive);
     let is_held = tx.tables.coordination.locks.get(&name).is_some_and(|lock| matches!(lock.state, lock::State::Held(_)));
-    // Nobody waits for it: one that is not exclusive any more may still be locked.
+    // A section that is no longer exclusive may still be locked; otherwise no process waits for it.
     if !is_exclusive && !is_held {
         return;
     }
     let heir = tx.tables.backlog.live_in(section).find(|other| other.id != *run).map(|other| other.id.clone());
     if let Some(lock::State::Held(grant)) = tx.tables.coordination.locks.get(&name).map(|lock| &lock.state) {
         let holder = grant.claim.holder.clone();
-        // An earlier version left it with the runner.
+        // An earlier version gave the lock to the runner.
         let is_left = holder == run.holder() || (heir.is_none() && holder.as_str().starts_with("runner:"));
         if is_left {
             let command = Command::release(Need::Lock(name.clone()).resource(), holder, grant.epoch);
-            // What goes from one run to the next is never free, so that it is kept for nobody who waits.
+            // A lock that passes from one run to the next is never free in between, so that it is not reserved for a waiter.
             let claims = heir.as_ref().map(|_| std::mem::take(&mut tx.tables.coordination.claims));
             let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
             draft.handle(command);

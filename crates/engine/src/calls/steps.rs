@@ -1,4 +1,4 @@
-//! What the calls around tasks share: stepping machines inside a transaction, and telling runners of it.
+//! Shared helpers of the calls: stepping machines inside a transaction, and waking runners.
 
 use banksman_core::backlog::{Backlog, OutboxEntry};
 use banksman_core::decision::About;
@@ -13,12 +13,12 @@ use crate::calls::landings::{dequeue_work, enqueue_work, leave_author, try_waiti
 use crate::calls::manual::let_go;
 use crate::calls::pipelines;
 
-/// Steps a task that is there, and carries out what follows. Outbox commands go to `executor`.
+/// Steps a task, if it exists, and carries out the effects. Outbox commands go to `executor`.
 pub(crate) fn step_task(tx: &mut Tx, id: &TaskId, input: task::Input, executor: Option<&RunnerId>) -> Option<task::Outcome> {
     step_task_after(tx, id, input, executor, "")
 }
 
-/// The same at the end of a run, with the last that it has printed.
+/// Like [`step_task`], at the end of a run, with the tail of its output.
 pub(crate) fn step_task_after(
     tx: &mut Tx,
     id: &TaskId,
@@ -40,7 +40,7 @@ pub(crate) fn step_task_after(
     carry_out(tx, step.effects, executor);
     pipelines::follow(id, &before, tail, tx);
     follow_landing(id, &before, to.as_deref(), tx);
-    // What belongs to a state ends with it.
+    // The decision or the manual claim of a state ends with the state.
     match before {
         task::State::AwaitingDecision { decision } if !is_same => withdraw(tx, &decision),
         task::State::Manual { holder, epoch, .. } if !is_same => let_go(id, &holder, epoch, tx),
@@ -49,13 +49,13 @@ pub(crate) fn step_task_after(
     Some(step.outcome)
 }
 
-/// What was ready at the beginning of a batch may wait for a task that is tried again.
+/// Records that a task was reopened: tasks that were ready at the beginning of the batch may depend on it.
 pub(crate) fn note_reopened(before: &task::State, after: &task::State, tx: &mut Tx) {
     let is_over = |state: &task::State| matches!(state, task::State::Done(_));
     tx.changed.reopens |= is_over(before) && !is_over(after);
 }
 
-/// The work of a task is in the merge queue as long as the task says so.
+/// Keeps the work of a task in the merge queue exactly as long as the task is landing.
 pub(crate) fn follow_landing(id: &TaskId, before: &task::State, to: Option<&LandSpec>, tx: &mut Tx) {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
     let is_landing = |state: &task::State| matches!(state, task::State::Landing { .. });
@@ -73,17 +73,17 @@ pub(crate) fn follow_landing(id: &TaskId, before: &task::State, to: Option<&Land
     }
 }
 
-/// Carries out what follows from a step around tasks: decisions are kept, outbox commands are given to somebody.
+/// Carries out the effects of a step: stores the decisions, and assigns the outbox commands to a runner.
 pub(crate) fn carry_out(tx: &mut Tx, effects: Vec<Effect>, executor: Option<&RunnerId>) {
     for effect in &effects {
         if let Effect::Emit(Event::Decision { id, fact }) = effect {
-            match (fact, tx.tables.backlog.decisions.get_mut(id)) {
-                (DecisionFact::Raised(question), _) => {
+            match fact {
+                DecisionFact::Raised(question) => {
                     let decision = Decision::new(id.clone(), (**question).clone(), tx.wall);
                     tx.tables.backlog.decisions.insert(id.clone(), decision);
                 }
-                // The machine that emitted it has the new state.
-                (DecisionFact::Resolved { .. } | DecisionFact::Withdrawn {}, _) => {}
+                // The caller that stepped the decision stores its new state.
+                DecisionFact::Resolved { .. } | DecisionFact::Withdrawn {} => {}
             }
         }
     }
@@ -96,7 +96,7 @@ pub(crate) fn carry_out(tx: &mut Tx, effects: Vec<Effect>, executor: Option<&Run
     }
 }
 
-/// What a decision was about has changed without it.
+/// Withdraws a decision whose subject has changed without it.
 pub(crate) fn withdraw(tx: &mut Tx, id: &DecisionId) {
     let Some(decision) = tx.tables.backlog.decisions.remove(id) else { return };
     let step = decision.step(decision::Input::Withdraw, &tx.now(Vec::new(), banksman_core::Span::ZERO));
@@ -104,7 +104,7 @@ pub(crate) fn withdraw(tx: &mut Tx, id: &DecisionId) {
     tx.carry_out(step.effects, false);
 }
 
-/// These outbox commands are done, or pointless; and so are the questions about them.
+/// Removes outbox commands that are done or pointless, and withdraws the questions about them.
 pub(crate) fn drop_commands(tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool) {
     let over: Vec<OutboxEntry> =
         tx.tables.backlog.outbox.extract_if(.., |_, entry| is_over(entry)).map(|(_, entry)| entry).collect();
@@ -117,12 +117,12 @@ pub(crate) fn drop_commands(tx: &mut Tx, is_over: impl Fn(&OutboxEntry) -> bool)
     }
 }
 
-/// A runner for outbox commands that anyone can do. Those that are there for one run only do nothing else.
+/// A runner for outbox commands that any runner can execute. A runner that serves one run only does nothing else.
 pub(crate) fn any_runner(tables: &Tables) -> Option<RunnerId> {
     tables.backlog.runners.values().find(|runner| runner.max_runs != Some(0)).map(|runner| runner.id.clone())
 }
 
-/// Gives the outbox commands that anyone can do, and that a runner who is gone has left, to another. Says whether there were any.
+/// Reassigns the outbox commands that any runner can execute from a removed runner to another. Returns whether there were any.
 pub(crate) fn inherit(tables: &mut Tables, from: Option<&RunnerId>, to: Option<&RunnerId>) -> bool {
     let left =
         tables.backlog.outbox.values_mut().filter(|entry| entry.command.run().is_none() && entry.executor.as_ref() == from);
@@ -130,23 +130,13 @@ pub(crate) fn inherit(tables: &mut Tables, from: Option<&RunnerId>, to: Option<&
 }
 
 /// How many descendants of a task have not ended.
-pub(crate) fn open_children(tables: &Tables, id: &TaskId) -> u32 {
-    open_in(&tables.backlog, id)
-}
-
-/// The same, of rows that were read.
-pub(crate) fn open_in(backlog: &Backlog, id: &TaskId) -> u32 {
-    let open = family(backlog, id).into_iter().filter(|task| !backlog.tasks[task].status().is_over());
+pub(crate) fn open_children(backlog: &Backlog, id: &TaskId) -> u32 {
+    let open = descendants(backlog, id).into_iter().filter(|task| !backlog.tasks[task].status().is_over());
     u32::try_from(open.count()).unwrap_or(u32::MAX)
 }
 
-/// All that a task has created, directly or not. The family must be loaded.
-pub(crate) fn descendants(tables: &Tables, id: &TaskId) -> Vec<TaskId> {
-    family(&tables.backlog, id)
-}
-
-/// The same, of rows that were read.
-pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
+/// All tasks that a task has created, directly or not. The family must be loaded.
+pub(crate) fn descendants(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
     let mut family = vec![id.clone()];
     let mut at = 0;
     while let Some(parent) = family.get(at).cloned() {
@@ -157,7 +147,7 @@ pub(crate) fn family(backlog: &Backlog, id: &TaskId) -> Vec<TaskId> {
     family.split_off(1)
 }
 
-/// A lock or slots for somebody who does not wait.
+/// Acquires a lock or slots for a holder that does not wait.
 pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> Command {
     let weight = need.weight();
     let claim = GrantRequest {
@@ -173,7 +163,7 @@ pub(crate) fn take(need: &Need, holder: HolderId, processes: Vec<ProcessId>) -> 
     Command::acquire(need.resource(), Box::new(Ask { term: Term::Open, ..Ask::new(claim) }))
 }
 
-/// Several commands that are all carried out, or none of them.
+/// Several commands that are kept together, or dropped together.
 pub(crate) struct Draft {
     coordination: Coordination,
     effects: Vec<Effect>,
@@ -194,7 +184,6 @@ impl Draft {
         step.outcome
     }
 
-    /// Makes it count.
     pub(crate) fn keep(self, tx: &mut Tx) {
         tx.tables.coordination = self.coordination;
         wake_watchers(&self.effects, tx);
@@ -203,7 +192,7 @@ impl Draft {
     }
 }
 
-/// Notes what these effects have freed, for those who wait for it.
+/// Records the resources that these effects have freed, and wakes their waiters.
 pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
     let freed = |effect: &Effect| {
         let Effect::Emit(Event::Resource { resource, fact }) = effect else { return None };
@@ -219,7 +208,7 @@ pub(crate) fn wake_watchers(effects: &[Effect], tx: &mut Tx) {
     wake_for(&freed, tx);
 }
 
-/// Notes that these were freed, and wakes the claims that wait for one of them, in the order of their tickets.
+/// Records that resources were freed, and wakes the claims that wait for one of them, in the order of their tickets.
 pub(crate) fn wake_for(freed: &[Resource], tx: &mut Tx) {
     tx.changed.freed.extend(freed.iter().cloned());
     let now = tx.now(Vec::new(), banksman_core::Span::ZERO);
@@ -231,7 +220,7 @@ pub(crate) fn wake_for(freed: &[Resource], tx: &mut Tx) {
     tx.carry_out(wakes, false);
 }
 
-/// Notes that something has changed which runners may have to see to: a task may be ready, or something is left to do.
+/// Records a change that runners may have to handle: a task may be ready, or upkeep is due.
 pub(crate) fn wake_runners(tx: &mut Tx) {
     tx.changed.duty = true;
     tx.changed.ready_anywhere = tx.changed.ready_anywhere.max(1);
@@ -243,7 +232,7 @@ pub(crate) fn wake_runner(tx: &mut Tx, id: &RunnerId) {
     }
 }
 
-/// Writes an event of the backlog.
+/// Emits an event of the backlog. Returns its number as an epoch.
 pub(crate) fn emit(tx: &mut Tx, event: Event) -> Epoch {
     let epoch = Epoch::from(tx.seq);
     tx.carry_out(vec![Effect::Emit(event)], false);

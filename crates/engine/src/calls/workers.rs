@@ -1,4 +1,4 @@
-//! What people and runners do with workers: wake, pause, resume; items become tasks, and the ends of tasks the ends of items.
+//! The requests of people and runners to workers: wake, pause, resume; items become tasks, and the end of a task settles its item.
 
 use banksman_core::pipeline::plan::{self, Context};
 use banksman_core::queue::{self, DUE_PER_TAKE, Hold, Item, Part, Queues};
@@ -13,32 +13,31 @@ use crate::calls::queues::step_queue;
 use crate::calls::steps::{carry_out, wake_runners};
 use crate::calls::tasks;
 
-/// How long an item is left to a worker: its task's end decides, not time.
-const KEPT: Span = Span::from_secs(100 * 365 * 86_400);
+/// The visibility timeout of an item of a worker, practically unlimited: the end of its task settles the item, not time.
+const UNLIMITED: Span = Span::from_secs(100 * 365 * 86_400);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerRequest {
-    /// Let it take items until its queue is empty.
+    /// Let the worker take items until its queue is empty.
     Wake {
         worker: Name,
     },
     Pause {
         worker: Name,
     },
-    /// Let it take items again.
     Resume {
         worker: Name,
     },
-    /// Let the next item of its queue become a task.
+    /// Turn the next item of the queue into a task.
     Take {
         worker: Name,
         queue: Name,
     },
-    /// The task of one of its items is over: so is the item, or the attempt at it.
+    /// Settle the item of a task that is over.
     Settle {
         worker: Name,
         task: TaskId,
-        /// What it was made of.
+        /// The item of the task.
         taken: Taken,
     },
 }
@@ -51,23 +50,23 @@ pub enum WorkerOutcome {
         task: TaskId,
         item: ItemId,
     },
-    /// Nothing can be made of the item: it is dead.
+    /// The item cannot become a task, and is dead.
     Unfit {
         item: ItemId,
         error: Box<str>,
     },
     /// There is nothing to take.
     Empty {
-        /// When that may change by itself.
+        /// When the next item becomes available.
         next: Option<Lease>,
     },
-    /// Nothing is taken from its queue, or that is not there.
+    /// The queue is paused, or does not exist.
     NoQueue,
-    /// It takes from another queue.
+    /// The worker takes from another queue.
     Elsewhere,
     /// The task is not over.
     NotOver,
-    /// The item is done, or the attempt at it has failed, as the queue answers.
+    /// The item is completed, or its attempt has failed, with the outcome of the queue.
     Settled(queue::Outcome),
 }
 
@@ -104,16 +103,16 @@ impl WorkerRequest {
 
     pub(crate) fn decide(&self, tx: &mut Tx) -> WorkerOutcome {
         match self {
-            WorkerRequest::Wake { worker } => by_hand(worker, worker::Input::Wake, tx),
-            WorkerRequest::Pause { worker } => by_hand(worker, worker::Input::Pause, tx),
-            WorkerRequest::Resume { worker } => by_hand(worker, worker::Input::Resume, tx),
+            WorkerRequest::Wake { worker } => step_and_wake(worker, worker::Input::Wake, tx),
+            WorkerRequest::Pause { worker } => step_and_wake(worker, worker::Input::Pause, tx),
+            WorkerRequest::Resume { worker } => step_and_wake(worker, worker::Input::Resume, tx),
             WorkerRequest::Take { worker, queue } => take(worker, queue, tx),
             WorkerRequest::Settle { worker, task, taken } => settle(worker, task, taken, tx),
         }
     }
 }
 
-/// Steps a worker, and carries out what follows.
+/// Steps a worker, and carries out the effects.
 pub(crate) fn step_worker(name: &Name, input: worker::Input, tx: &mut Tx) -> worker::Outcome {
     let now = tx.now(Vec::new(), Span::ZERO);
     let step = std::mem::take(&mut tx.tables.automation.workers).step(name, input, &now);
@@ -122,7 +121,7 @@ pub(crate) fn step_worker(name: &Name, input: worker::Input, tx: &mut Tx) -> wor
     step.outcome
 }
 
-fn by_hand(name: &Name, input: worker::Input, tx: &mut Tx) -> WorkerOutcome {
+fn step_and_wake(name: &Name, input: worker::Input, tx: &mut Tx) -> WorkerOutcome {
     let before = tx.seq;
     let outcome = step_worker(name, input, tx);
     if tx.seq != before {
@@ -131,7 +130,7 @@ fn by_hand(name: &Name, input: worker::Input, tx: &mut Tx) -> WorkerOutcome {
     WorkerOutcome::Stepped(outcome)
 }
 
-/// One item becomes a task: taken, kept, the task added and the job noted, or nothing of it.
+/// Turns one item into a task: takes the item, adds the task and records the job.
 fn take(name: &Name, queue: &Name, tx: &mut Tx) -> WorkerOutcome {
     let Some(worker) = tx.tables.automation.workers.workers.get(name) else {
         return WorkerOutcome::Stepped(worker::Outcome::Unknown);
@@ -148,7 +147,7 @@ fn take(name: &Name, queue: &Name, tx: &mut Tx) -> WorkerOutcome {
     let item = match step_queue(queue, input, tx) {
         queue::Outcome::Taken(item) => *item,
         queue::Outcome::Empty { next } => {
-            // It would sleep through the time of what is to be taken later.
+            // A drained worker sleeps, and would miss the items that become available later.
             if !waits(queue, &tx.tables.queues) {
                 step_worker(name, worker::Input::Drained, tx);
             }
@@ -157,24 +156,24 @@ fn take(name: &Name, queue: &Name, tx: &mut Tx) -> WorkerOutcome {
         _ => return WorkerOutcome::NoQueue,
     };
     let hold = Hold { item: item.id, holder, epoch: item.fence };
-    step_queue(queue, queue::Input::Extend(hold.clone(), Some(KEPT)), tx);
+    step_queue(queue, queue::Input::Extend(hold.clone(), Some(UNLIMITED)), tx);
     let taken = Taken { queue: queue.clone(), item: item.id, epoch: item.fence };
     tx.depth = item.depth;
     match begin(&definition, &item, taken.clone(), tx) {
         Ok(task) => {
             let outcome = step_worker(name, worker::Input::Take { task: task.clone(), taken }, tx);
-            debug_assert_eq!(outcome, worker::Outcome::Taken, "it was asked before");
+            debug_assert_eq!(outcome, worker::Outcome::Taken, "its refusal was checked before");
             WorkerOutcome::Took { task, item: item.id }
         }
         Err(error) => {
-            // Neither the item nor what is to be made of it changes by itself: another attempt would end like this one.
+            // Neither the item nor the definition changes in between: another attempt would fail the same way.
             fail(queue, hold, &error, None, tx);
             WorkerOutcome::Unfit { item: item.id, error: error.into() }
         }
     }
 }
 
-/// The first items of a queue that wait for a time. In the head of a queue those that are worked on may come before them.
+/// The first delayed items of a queue. They may be missing in the head of the queue, where held items can come before them.
 pub(crate) fn later(queue: &Name) -> Key {
     Key::Part { queue: queue.clone(), part: Part::Backoff, limit: 1 + DUE_PER_TAKE as u32 }
 }
@@ -212,25 +211,25 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tx: &mut Tx) -> Res
     }
 }
 
-/// The id of the task that an item becomes in this take. The number of a take is that of its event, so no other has it.
+/// The id of the task that an item becomes in this take. It is unique because the epoch of a take is the number of its event.
 fn id_of(item: &Item, kind: &str) -> TaskId {
     TaskId::new(&format!("{kind}-{}.{}", item.id.0, item.fence)).expect("two numbers are short and plain")
 }
 
-/// The fields of an item; with `whole` also all of it as `item`, and the number of the attempt.
-fn variables(item: &Item, whole: bool) -> Context {
+/// The fields of an item; with `with_item` also the complete item as `item`, and the number of the attempt.
+fn variables(item: &Item, with_item: bool) -> Context {
     let mut variables: Context = match item.data.value() {
         serde_json::Value::Object(fields) => fields.iter().map(|(name, value)| (name.as_str().into(), value.clone())).collect(),
         _ => Context::new(),
     };
-    if whole {
+    if with_item {
         variables.insert("item".into(), item.data.value().clone());
         variables.insert("attempt".into(), item.attempts.into());
     }
     variables
 }
 
-/// An attempt has failed. If it was the last, people are told: its task is no failure by itself.
+/// Fails an attempt at an item. If it was the last, people are notified, because a failed task of an item sends no notification.
 fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Option<Span>, tx: &mut Tx) -> queue::Outcome {
     let mut end = error.len().min(queue::ERROR_LIMIT);
     while !error.is_char_boundary(end) {
@@ -246,7 +245,7 @@ fn fail(queue: &Name, hold: Hold, error: &str, retry_after: Option<Span>, tx: &m
     outcome
 }
 
-/// What the end of a job's task means: how the job ended, and what is said of the item.
+/// The end of a job, and the error of its item, that follow from the end of its task.
 fn verdict(task: Option<&Task>) -> Option<(JobEnd, String)> {
     Some(match task.map(|task| (&task.id, &task.state)) {
         None => (JobEnd::Cancelled, "its task was deleted".into()),
@@ -269,7 +268,7 @@ fn settle(name: &Name, task: &TaskId, taken: &Taken, tx: &mut Tx) -> WorkerOutco
     step_worker(name, worker::Input::Ended { task: task.clone(), how }, tx);
     let holder = worker::holder(name).expect("one with a longer name was refused");
     let hold = Hold { item: taken.item, holder, epoch: taken.epoch };
-    // An item that a person has purged or taken away meanwhile is refused, and that is as good.
+    // An item that a person has purged or requeued meanwhile is refused, which is fine.
     WorkerOutcome::Settled(match how {
         JobEnd::Completed => step_queue(&taken.queue, queue::Input::Complete(hold), tx),
         JobEnd::Failed | JobEnd::Cancelled => fail(&taken.queue, hold, &error, Some(retry_after), tx),

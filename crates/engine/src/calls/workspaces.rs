@@ -1,4 +1,4 @@
-//! The workspaces of tasks and pipelines: what the session that works in one, or the process that removes it, writes down.
+//! The workspaces of tasks and pipelines: the records of the sessions that work in them, and of the processes that remove them.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::workspace::{self, Input, Outcome};
@@ -7,19 +7,18 @@ use banksman_store::{Key, Tx};
 
 #[derive(Debug, Clone)]
 pub struct WorkspaceRequest {
-    /// Whose workspace.
     pub owner: TaskId,
-    /// Who asks: a run, or the process that removes it under a name of its own. Neither name is ever used twice, so that the holder of the
-    /// lock is its fence.
+    /// The caller: a run, or the process that removes the workspace under a name of its own. Neither name is ever used twice, so that
+    /// the holder of the lock is its fence.
     pub holder: HolderId,
     pub input: Input,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkspaceOutcome {
-    /// The machine's answer, with the workspace as it is now.
+    /// The machine's answer, with the workspace after the step.
     Stepped(Outcome, Option<Box<Workspace>>),
-    /// The lock of the workspace is not held by who asks.
+    /// The caller does not hold the lock of the workspace.
     Fenced,
 }
 

@@ -1,4 +1,4 @@
-//! Which runner this is, and what it knows of the other processes.
+//! The identity of the runner, and its knowledge of other processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use crate::facts;
 use crate::request::Seen;
 use crate::wakeups::predecessor;
 
-/// How much longer a runner without duty sleeps.
+/// How many times longer a runner without duty sleeps.
 const OTHERS_POLL: i64 = 6;
 
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) me: Runner,
     pub(super) options: Options,
-    /// The one run that it is there for.
+    /// The only run that this runner serves.
     pub(super) only: Option<RunId>,
-    /// Whether it has duty, as far as it knows.
+    /// Whether the runner has duty, as far as it knows.
     pub(super) has_duty: bool,
-    /// Whether this pass is one that a runner makes after a long time, whatever happens.
+    /// Whether this pass began because the longest sleep was over.
     pub(super) is_slow_pass: bool,
     probes: BTreeMap<ProcessId, Liveness>,
-    /// How long it was stalled itself, and until when it gives others so much longer.
+    /// How long this runner was stalled, and until when it gives others as much more time.
     stall: Option<(Span, Lease)>,
 }
 
@@ -38,54 +38,53 @@ impl Context {
         self.me.id.clone()
     }
 
-    /// Whether it looks after workers and routes. A runner of some sections only does not.
+    /// Whether the runner serves workers and routes. A runner of some sections only does not.
     pub(super) fn serves(&self) -> bool {
         self.only.is_none() && self.options.sections.is_empty()
     }
 
-    /// Whether a run is among those that it is there for.
+    /// Whether the runner serves a run.
     pub(super) fn concerns(&self, run: &RunId) -> bool {
         self.only.as_ref().is_none_or(|only| only == run)
     }
 
-    /// The machine whose entries of merge queues it works for. Where there is only one, it has no name.
+    /// The machine whose merge queue entries the runner serves. With a single machine, the name is empty.
     pub(super) fn landing_host(&self) -> &str {
         if self.options.lease.is_some() { &self.me.process.host } else { "" }
     }
 
-    /// How many more runs it may have if so many live.
+    /// How many more runs the runner may have if `living` runs are live.
     pub(super) fn room(&self, living: usize) -> usize {
         let own = self.options.max_runs.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
         own.saturating_sub(living).min(CLAIM_LIMIT)
     }
 
-    /// How long to sleep at most. Only one runner has to look for wake-ups that were lost; the others look for that one, each at its own
-    /// time.
+    /// The longest sleep. Only one runner has to poll for lost wake-ups; the others check that runner, each at its own time.
     pub(super) fn poll(&self) -> Span {
         let poll = self.options.poll;
-        if self.sees_to_time() {
+        if self.wakes_for_deadlines() {
             return poll;
         }
         let jitter = self.me.id.as_str().bytes().fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % 1_000);
         Span::from_ms(poll.as_ms().saturating_mul(OTHERS_POLL).saturating_add(poll.as_ms().saturating_mul(jitter) / 1_000))
     }
 
-    /// Whether it wakes by itself for what only time ends. One runner does; the others come across it with their slow passes.
-    pub(super) fn sees_to_time(&self) -> bool {
+    /// Whether the runner wakes up for deadlines of rows. One runner does; the others notice them in their slow passes.
+    pub(super) fn wakes_for_deadlines(&self) -> bool {
         self.has_duty || self.only.is_some()
     }
 
-    /// Whether it does now what is for the runner with duty, which may be stopped.
+    /// Whether the runner handles the duty in this pass. A slow pass does, because the runner on duty may be stopped.
     pub(super) fn does_duty(&self) -> bool {
         self.has_duty || self.is_slow_pass
     }
 
-    /// Takes in what a look at processes found.
+    /// Records the results of probes.
     pub(super) fn learn(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) {
         self.probes.extend(found);
     }
 
-    /// Not every process that was found alive is watched.
+    /// Forgets the living processes: not all of them are watched, so they must be probed again.
     pub(super) fn forget_living(&mut self) {
         self.probes.retain(|_, liveness| is_gone(*liveness));
     }
@@ -105,7 +104,7 @@ impl Context {
         runners.chain(known).filter(|process| **process != self.me.process)
     }
 
-    /// The processes whose end it has to hear of: those who hold what it waits for, and one other runner.
+    /// The processes to watch: the holders and waiters that these rows name, and one other runner.
     pub(super) fn watched<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ProcessId> {
         let backlog = &snapshot.backlog;
         let all = self.only.iter().flat_map(|_| backlog.runners.values().filter(|runner| runner.id != self.me.id));
@@ -115,7 +114,7 @@ impl Context {
         runners.chain(known).filter(|process| **process != self.me.process)
     }
 
-    /// The other processes that were not looked at.
+    /// The other processes that were not probed.
     pub(super) fn unprobed(&self, snapshot: &Snapshot) -> Vec<ProcessId> {
         let unknown: BTreeSet<&ProcessId> = self.others(snapshot).filter(|process| !self.probes.contains_key(*process)).collect();
         unknown.into_iter().cloned().collect()
@@ -141,12 +140,12 @@ impl Context {
         self.probes.iter().filter(|(_, liveness)| is_gone(**liveness))
     }
 
-    /// How much longer than usual it waits for others.
+    /// How much longer than usual the runner waits for others.
     pub(super) fn patience(&self) -> Span {
         self.stall.map_or(Span::ZERO, |(late, _)| late)
     }
 
-    /// This process was stalled for so long. After another lease all that live have been heard of again.
+    /// Records that this process was stalled. Within another lease, all live runners renew theirs.
     pub(super) fn stalled(&mut self, late: Span, now: Lease) {
         if let Some(ttl) = self.options.lease {
             self.stall = Some((late.min(ttl), now + ttl));

@@ -1,10 +1,10 @@
-//! Pipelines that do not go on by a run alone: those whose guards are to be checked, or that push an item.
+//! Pipelines that need more than a run to continue: their guards must be checked, or they push an item.
 //!
-//! One that a guard holds up is looked at when its time has come, or when something has happened to what the guard asks about:
-//! the store finds who listens to that, so a look reads nobody else. Every runner goes through the log for itself, from the
-//! first event that somebody may not have heard of. Who was looked at knows of all that came before, so the next look finds others,
-//! and only when nobody is left does it go on in the log. A holder that dies is no event, so a runner that sees it makes it
-//! one: it takes from the dead what pipelines wait for.
+//! A blocked pipeline is checked at its deadline, or when an event has changed an input of its guards: the store finds the pipelines
+//! that listen to an event, so a check reads no others. Every runner reads the log by itself, from the first event that a pipeline
+//! may have missed. A checked pipeline knows all events before the check, so the next query finds other pipelines, and the runner
+//! moves on in the log only when none are left. The death of a holder is no event, so a runner that observes it creates one: it
+//! reaps the dead holder's grants that pipelines wait for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +23,13 @@ use crate::calls::pipelines::guards::{self, GuardCheck};
 use crate::calls::pipelines::{PipelineOutcome, PipelineRequest, item};
 use crate::request::Request;
 
-/// How many pipelines are looked at in one go; and of how many locks and semaphores that others wait for the holders are watched.
+/// The most pipelines to read at once; and the most locks and semaphores whose holders are watched for waiting pipelines.
 pub(super) const PIPELINES: u32 = 100;
 
-/// How many pipelines a runner checks the guards of at the same time; the others wait. Each may run commands.
+/// The most pipelines whose guards one runner checks at the same time, because each check may run commands; the others wait.
 const CHECKS: usize = 8;
 
-/// How many events are gone through in one go.
+/// The most events to search for listeners at once.
 const PAGE: i64 = 500;
 
 #[derive(Debug, Default)]
@@ -37,32 +37,32 @@ pub(super) struct GuardChecks {
     /// The pipelines whose guards are being checked.
     running: BTreeMap<TaskId, Check>,
     pending: Vec<Request>,
-    /// The pipelines that were reported as blocked, by which guard and by which part of it.
+    /// The pipelines that were reported as blocked, each with its guard and the failed part of the guard.
     reported: BTreeMap<TaskId, (Name, Box<str>)>,
-    /// Up to where in the log it has found who listens.
+    /// The last event whose listeners were all found.
     listened: Seq,
-    /// There is more of the log than the last pass has gone through.
+    /// The last pass has not reached the end of the log.
     pub(super) is_behind: bool,
 }
 
 #[derive(Debug)]
 struct Check {
-    /// The last event before it began.
+    /// The last event before the check began.
     at: Seq,
-    /// The pipeline as it stood then.
+    /// The pipeline at that time.
     asked: Box<Pipeline>,
-    /// Nobody waits for it any more.
+    /// The pipeline no longer waits for the result.
     is_moot: bool,
 }
 
 impl GuardChecks {
-    /// Whether somebody still waits for what is being checked.
+    /// The rows that show whether the pipelines still wait for their checks.
     pub(super) fn first_keys(&self) -> impl Iterator<Item = Key> {
         self.running.keys().cloned().map(Key::Pipeline)
     }
 
-    /// The locks and semaphores that guards ask about; if somebody listens, who listens to what has happened, and who holds
-    /// what they wait for.
+    /// The locks and semaphores that guards ask for; and, if pipelines listen, the listeners to new events and the holders of the
+    /// resources that they wait for.
     pub(super) fn keys(&self, snapshot: &Snapshot) -> BTreeSet<Key> {
         let wanted = |pipeline: &Pipeline| guards::store_keys(&guards::wants(pipeline.guards(), &pipeline.context));
         let keys = snapshot.backlog.pipelines.values().flat_map(wanted);
@@ -77,14 +77,14 @@ impl GuardChecks {
         (after < through).then_some(Key::HeardPipelines { after, through, limit: PIPELINES })
     }
 
-    /// What is to be done for pipelines whose time has come, or that something has happened for.
+    /// The requests for pipelines whose deadline has passed, or that an event may have unblocked.
     pub(super) fn advance(&mut self, snapshot: &Snapshot, now: &Now, context: &Context, out: &mut Output) -> Vec<Request> {
         self.stop_moot(snapshot, out);
         let heard = &snapshot.listening.heard;
         let is_due =
             |pipeline: &&Pipeline| heard.contains(&pipeline.id) || pipeline.next_deadline().is_some_and(|due| due <= now.lease);
         let mut due: Vec<&Pipeline> = snapshot.backlog.pipelines.values().filter(is_due).collect();
-        // Who could have been checked for the longest time comes first.
+        // The pipeline that has been due for the longest time comes first.
         due.sort_by_key(|pipeline| if heard.contains(&pipeline.id) { pipeline.rests() } else { pipeline.next_deadline() });
         let mut steps: Vec<PipelineRequest> =
             due.into_iter().filter_map(|pipeline| self.next_of(pipeline, snapshot, now, context)).collect();
@@ -96,7 +96,7 @@ impl GuardChecks {
             room -= usize::from(is_check && has_room);
             has_room
         });
-        // Who has to wait must be heard of again.
+        // A pipeline that has to wait for a check must be found again.
         self.is_behind = false;
         if let Some(Key::HeardPipelines { through, limit, .. }) = self.listeners_key(snapshot)
             && heard.len() < limit as usize
@@ -108,8 +108,8 @@ impl GuardChecks {
         steps.into_iter().map(Request::Pipeline).chain(reaps(snapshot, now, context)).collect()
     }
 
-    /// Ends the checks that nobody waits for any more: the pipeline was cancelled, or unblocked, or its variables are others.
-    /// Nobody else checks before that has ended.
+    /// Ends the checks that no pipeline waits for any more: it was cancelled or unblocked, or its variables have changed. No other
+    /// check of the pipeline begins before this one has ended.
     fn stop_moot(&mut self, snapshot: &Snapshot, out: &mut Output) {
         for (id, check) in self.running.iter_mut().filter(|(_, check)| !check.is_moot) {
             let is_awaited = |row: &Pipeline| guards::is_awaited(&check.asked, row);
@@ -143,7 +143,7 @@ impl GuardChecks {
         (!is_taken).then(|| PipelineRequest::BeginCheck { id, by, at, heard, seen: context.seen() })
     }
 
-    /// What the guards of a pipeline ask about was found out.
+    /// Takes in the gathered inputs of the guards of a pipeline.
     pub(super) fn checked(&mut self, pipeline: &Pipeline, inputs: GuardInputs, context: &Context) {
         let (at, is_moot) = self.running.get(&pipeline.id).map_or_else(Default::default, |check| (check.at, check.is_moot));
         match GuardCheck::new(pipeline, Some(context.id()), inputs, context.seen(), at) {
@@ -155,7 +155,7 @@ impl GuardChecks {
         }
     }
 
-    /// What was found out about guards.
+    /// The pending results of checks.
     pub(super) fn requests(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.pending)
     }
@@ -165,7 +165,7 @@ impl GuardChecks {
         match &outcome {
             PipelineOutcome::Stepped(Outcome::Late | Outcome::Refused(_), _) => {}
             PipelineOutcome::Stepped(outcome, pipeline) => {
-                // Who is to be checked stands as somebody found it before.
+                // A pipeline that is to be checked still has its earlier status, which was reported.
                 if *outcome != Outcome::Check {
                     self.report(pipeline, out);
                 }
@@ -177,9 +177,9 @@ impl GuardChecks {
                 self.running.insert(id, Check { at, asked: pipeline.clone(), is_moot: false });
                 out.act(Action::CheckGuards(pipeline));
             }
-            // One that nobody had to look for says nothing about who checks.
+            // A result without a runner does not end a check of this runner.
             (PipelineRequest::CheckGuards(guard_check), _) if guard_check.by.is_some() => {
-                // What has happened since the check began may be for this one, too.
+                // Events since the check began may concern this pipeline, too.
                 if let Some(check) = self.running.remove(&guard_check.id) {
                     self.listened = self.listened.min(check.at);
                 }
@@ -188,7 +188,7 @@ impl GuardChecks {
         }
     }
 
-    /// The store did not reply: these results may not have arrived, and the guards are checked again.
+    /// Handles a missing reply: these results may not have arrived, so the guards are checked again.
     pub(super) fn on_no_reply(&mut self, requests: &[Request]) {
         self.listened = Seq(0);
         for request in requests {
@@ -200,7 +200,7 @@ impl GuardChecks {
         }
     }
 
-    /// Reports a pipeline that does not go on, once.
+    /// Reports, once, that a pipeline is blocked or over.
     pub(super) fn report(&mut self, pipeline: &Pipeline, out: &mut Output) {
         let is_new = match &pipeline.state {
             State::Blocked { reason: Reason::Guard { guard, part, .. }, .. } => {
@@ -209,7 +209,8 @@ impl GuardChecks {
             }
             state => {
                 self.reported.remove(&pipeline.id);
-                // Who waits for others has never begun, a decision is reported with its task, and who cancels knows.
+                // A pipeline with open dependencies has never begun, a decision is reported with its task, and a cancellation is known
+                // to the person who cancels.
                 matches!(state, State::Failed { .. } | State::Done)
             }
         };
@@ -219,7 +220,7 @@ impl GuardChecks {
     }
 }
 
-/// Takes from the dead what pipelines wait for.
+/// Reaps the grants of dead holders that pipelines wait for.
 fn reaps(snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
     let rows = &snapshot.coordination;
     let is_dead = |grant: &Grant| matches!(grant.over(now), Some(grant::Reason::Dead | grant::Reason::Lapsed));
@@ -227,13 +228,13 @@ fn reaps(snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
     over.map(|resource| Request::Coordinate { command: Command::reap(resource.clone()), seen: context.seen() }).collect()
 }
 
-/// The next moment at which time alone makes something of these pipelines due.
+/// The next deadline of these pipelines.
 pub(super) fn next_due(snapshot: &Snapshot) -> Option<Lease> {
     let read = snapshot.backlog.pipelines.values().filter_map(Pipeline::next_deadline);
     read.filter(|due| *due > snapshot.lease).chain(snapshot.listening.next_due).min()
 }
 
-/// Whether one of these pipelines may go on by itself.
+/// Whether one of these pipelines may continue without a person.
 pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
     let pipelines = &snapshot.backlog.pipelines;
     snapshot.listening.next_due.is_some()
@@ -241,10 +242,10 @@ pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
         || pipelines.values().any(|pipeline| goes_on(pipeline, snapshot))
 }
 
-/// Whether a pipeline that has no task may go on without a person. A guard that asks the world outside, or stands behind a phase, ends
-/// by time, and what is held may be released; tasks and other pipelines that it asks about go on by themselves, or need a person too.
-/// Only the guard that blocks counts: the others are not in the way. While the guards are being checked, their answer is to be waited for; and one
-/// that listens to nothing because it is looked at again soon has not heard of what has happened since.
+/// Whether a pipeline that has no task may continue without a person. A guard with inputs from outside of the store, or behind a phase, is
+/// checked again in time, and a held resource may be released; tasks and other pipelines that a guard asks for continue by themselves, or
+/// need a person too. Only the blocking guard counts: the others are not in the way. While the guards are being checked, their result is
+/// pending; and a pipeline that listens to no events because it is checked again soon has not considered the events since its last check.
 fn goes_on(pipeline: &Pipeline, snapshot: &Snapshot) -> bool {
     let rows = &snapshot.coordination;
     match &pipeline.state {

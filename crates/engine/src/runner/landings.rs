@@ -1,4 +1,4 @@
-//! The merge queues that have something to do: a job of the driver works for each of them, and the rows tell what is left.
+//! The merge queues that have work: the driver runs one job for each of them, and the rows show what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ const RETRY_AFTER: Span = Span::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Landings {
-    /// The targets that a job works for.
+    /// The targets that have a running job.
     running: BTreeSet<Name>,
     /// When a target may be tried again.
     not_before: BTreeMap<Name, Lease>,
-    /// Whether what waits for a checkout was tried since the runner began.
+    /// Whether the entries that wait for a checkout were tried since the runner began.
     has_tried: bool,
 }
 
 impl Landings {
-    /// Has tried at once what waits for a checkout when the runner begins: whoever has put the checkout in order starts one.
+    /// Retries, when the runner begins, the entries that wait for a checkout: a person who has cleaned up the checkout starts a runner.
     pub(super) fn try_now(&mut self, backlog: &Backlog, host: &str) -> Vec<LandingRequest> {
         if std::mem::replace(&mut self.has_tried, true) {
             return Vec::new();
@@ -36,7 +36,7 @@ impl Landings {
         backlog.landings.values().filter(waits).map(request).collect()
     }
 
-    /// Begins a job for every queue that has something to do and none.
+    /// Begins a job for every queue that has work and no job.
     pub(super) fn begin(&mut self, backlog: &Backlog, host: &str, now: Lease, out: &mut Output) {
         self.not_before.retain(|_, until| *until > now);
         for target in targets(backlog) {
@@ -54,28 +54,28 @@ impl Landings {
         }
     }
 
-    /// Whether something lands without a person. What waits for a checkout waits for whoever works there, and a queue whose job has
-    /// failed for somebody who repairs that.
+    /// Whether an entry lands without a person. An entry that waits for a checkout needs the person who works there, and a queue whose
+    /// job has failed needs a person to repair it.
     pub(super) fn is_waiting(&self, backlog: &Backlog, host: &str) -> bool {
-        let goes_on = |entry: &Entry| match &entry.state {
+        let may_continue = |entry: &Entry| match &entry.state {
             State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => true,
             State::Waiting { obstacle: Obstacle::Failure { .. } } => true,
             State::Waiting { obstacle: Obstacle::Checkout { .. } } | State::Asking { .. } | State::Over(_) => false,
-            // As long as a child is not over, it is the child that goes on or does not.
+            // As long as a child is not over, only the child counts.
             State::Waiting { obstacle: Obstacle::Children { .. } } => entry.again.is_none(),
-            // As long as another author resolves, it is that task which goes on or does not.
+            // As long as another author resolves, only the author's task counts.
             State::Waiting { obstacle: Obstacle::Author { .. } } => {
                 backlog.landing_targets.get(&entry.target).is_none_or(|target| target.author_before(entry).is_none())
             }
         };
         let moves = |entry: &Entry| {
             let is_paused = backlog.landing_targets.get(&entry.target).is_some_and(|target| target.paused.is_some());
-            entry.is_for(host) && !is_paused && !self.not_before.contains_key(&entry.target) && goes_on(entry)
+            entry.is_for(host) && !is_paused && !self.not_before.contains_key(&entry.target) && may_continue(entry)
         };
         !self.running.is_empty() || backlog.landings.values().any(moves)
     }
 
-    /// When an entry that waits is queued for retry, or a queue whose job has failed.
+    /// When the next waiting entry, or queue whose job has failed, is retried.
     pub(super) fn next_due(&self, backlog: &Backlog, host: &str, now: Lease) -> Option<Lease> {
         let waiting = targets(backlog).into_iter().filter(|target| !self.running.contains(*target));
         let waiting = waiting.filter_map(|target| landing_queue(target, backlog).next_deadline(host));

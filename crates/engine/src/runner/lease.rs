@@ -1,4 +1,4 @@
-//! The lease of a runner: how others know that it lives where they cannot see its process.
+//! The lease of a runner: proves to other machines, which cannot observe its process, that the runner lives.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use crate::calls::runs::RunRequest;
 
 #[derive(Debug)]
 pub(super) struct Renewal {
-    /// How long the lease is; `None` where all runners are on one machine.
+    /// The duration of the lease; `None` where all runners are on one machine.
     ttl: Option<Span>,
-    /// When the last call was sent, and when the last one that renewed the lease.
+    /// When the last call was sent, and when the last call that renewed the lease was sent.
     sent_at: Lease,
     renewed_at: Lease,
-    /// The runs whose keepers are to be told of the renewal.
+    /// The runs whose keepers must be notified of the renewal.
     renewed: Option<BTreeSet<RunId>>,
 }
 
@@ -30,7 +30,7 @@ impl Renewal {
         self.ttl.map(|ttl| self.renewed_at + Span::from_ms(ttl.as_ms() / 3))
     }
 
-    /// A call was sent: what counts for a renewal is when.
+    /// Records when a call was sent: a renewal counts from then.
     pub(super) fn sent(&mut self, now: Lease) {
         self.sent_at = now;
     }

@@ -1,4 +1,4 @@
-//! Loops and whatever else waits for time: files that say that a task is done, rests that are over, children that ended.
+//! Loops, and tasks that wait for time: files DONE, expired backoffs, ended children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,36 +12,37 @@ use banksman_store::{Key, Snapshot};
 
 use super::context::Context;
 use crate::calls::runs::RunRequest;
-use crate::calls::steps::open_in;
+use crate::calls::steps::open_children;
 use crate::request::{Request, Seen};
 
-/// How many waiting loops are looked at in one go.
+/// The most waiting loops to check at once.
 const SCAN_LIMIT: u32 = 1_000;
 
-/// How many locks, and semaphores, with a grant that time has ended are swept in one go.
+/// The most locks, and the most semaphores, with an expired grant to sweep at once.
 const SWEEP_LIMIT: u32 = 100;
 
 #[derive(Debug, Default)]
 pub(super) struct Loops {
-    /// What was found in the place of the files DONE that the current pass needs.
+    /// The state of the files DONE that the current pass needs.
     markers: BTreeMap<TaskId, Marker>,
-    /// When waiting loops are gone through again. A busy runner never comes to a slow pass, so it is not tied to that.
+    /// When waiting loops are scanned again. A busy runner never comes to a slow pass, so the scan does not depend on one.
     scan_at: Option<Lease>,
-    /// How far waiting loops were gone through.
+    /// The position of the last waiting loop that was scanned.
     scanned: Seq,
-    /// What takes grants away that time has ended.
+    /// The requests that reap expired grants.
     sweeps: Vec<Request>,
 }
 
 impl Loops {
-    /// The rows of the next scan, and where it begins, if it is due.
+    /// The rows and the starting point of the next scan, if it is due.
     pub(super) fn begin_scan(&self, now: Lease) -> Option<(Seq, BTreeSet<Key>)> {
         let after = self.scanned;
         let keys = [Key::Loops { after, limit: SCAN_LIMIT }, Key::Expired { now, limit: SWEEP_LIMIT }];
         self.scan_at.is_none_or(|due| due <= now).then(|| (after, keys.into()))
     }
 
-    /// Takes in loops that wait; their files are to be looked for. The next scan goes on behind them, and then from the front.
+    /// Takes in waiting loops, and returns the tasks whose files must be checked. The next scan continues behind them, and at the end
+    /// starts over.
     pub(super) fn scanned(&mut self, after: Seq, snapshot: &Snapshot, context: &Context) -> Vec<TaskId> {
         self.scan_at = Some(snapshot.lease + context.options.poll);
         self.sweeps = expired(snapshot, context);
@@ -52,30 +53,30 @@ impl Loops {
         tasks.keys().cloned().collect()
     }
 
-    /// The rows that the tasks which wait for their children depend on.
+    /// The rows that tasks depend on which wait for their children.
     pub(super) fn keys(snapshot: &Snapshot) -> impl Iterator<Item = Key> {
         let awaiting = snapshot.backlog.tasks.values().filter(|task| matches!(task.state, State::Awaiting { .. }));
         awaiting.map(|task| Key::Family(task.id.clone()))
     }
 
-    /// The loops among these tasks whose file must be looked for before anything is decided.
+    /// The loops among these tasks whose file must be checked before a decision.
     pub(super) fn unchecked<'a>(&self, tasks: impl Iterator<Item = &'a Task>) -> Vec<TaskId> {
         let loops = tasks.filter(|task| task.spec.restart.is_some()).map(|task| &task.id);
         let unchecked: BTreeSet<&TaskId> = loops.filter(|id| !self.markers.contains_key(*id)).collect();
         unchecked.into_iter().cloned().collect()
     }
 
-    /// Takes in what a look for files found.
+    /// Takes in the results of a check for files.
     pub(super) fn checked(&mut self, found: Vec<(TaskId, Marker)>) {
         self.markers.extend(found);
     }
 
-    /// The pass is over: the next one looks again.
+    /// Forgets the results at the end of a pass: the next pass checks again.
     pub(super) fn forget_markers(&mut self) {
         self.markers.clear();
     }
 
-    /// What was found right after the last attempt of a task; `None` if that is still to be looked for.
+    /// The state of the file DONE after the last attempt of a task; `None` if it must still be checked.
     pub(super) fn marker(&self, task: &Task) -> Option<Marker> {
         match task.spec.restart {
             Some(_) => self.markers.get(&task.id).cloned(),
@@ -83,7 +84,7 @@ impl Loops {
         }
     }
 
-    /// Tasks that wait and were found to be done, or to have something in the place of the file.
+    /// Reports the waiting tasks that have a file DONE, or something in its place.
     pub(super) fn found(&self, snapshot: &Snapshot) -> Vec<RunRequest> {
         let waits = |task: &TaskId| snapshot.backlog.tasks.get(task).is_some_and(|task| task.live().is_none());
         let found = self.markers.iter().filter(|(task, marker)| **marker != Marker::Absent && waits(task));
@@ -95,7 +96,7 @@ impl Loops {
     }
 }
 
-/// Takes away what time has ended and nobody has asked for since, so that it is in the log.
+/// Reaps expired grants that no other process has requested since, so that their end is in the log.
 fn expired(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
     let patience = context.patience();
     let now = Now { lease: snapshot.lease, wall: snapshot.wall, patience, ..Now::default() };
@@ -109,9 +110,8 @@ fn expired(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
     locks.chain(slots).map(|command| Request::Coordinate { command, seen: seen.clone() }).collect()
 }
 
-/// What time has brought about: rests that are over, people who have lost their lock, and
-/// tasks that are over with their children.
-pub(super) fn ripe(snapshot: &Snapshot, context: &Context) -> Vec<RunRequest> {
+/// The requests that are due by time: for expired backoffs and manual claims, and for tasks that are over with their children.
+pub(super) fn due_requests(snapshot: &Snapshot, context: &Context) -> Vec<RunRequest> {
     let is_due = |until: &Option<Lease>| until.is_some_and(|until| until <= snapshot.lease);
     let mut requests = Vec::new();
     let (mut rested, mut left) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ pub(super) fn ripe(snapshot: &Snapshot, context: &Context) -> Vec<RunRequest> {
         match &task.state {
             State::Backoff { until } if *until <= snapshot.lease => rested.push(task.id.clone()),
             State::Manual { until, .. } if is_due(until) => left.push(task.id.clone()),
-            State::Awaiting { until, .. } if is_due(until) || open_in(&snapshot.backlog, &task.id) == 0 => {
+            State::Awaiting { until, .. } if is_due(until) || open_children(&snapshot.backlog, &task.id) == 0 => {
                 requests.push(RunRequest::Settle { task: task.id.clone() });
             }
             State::Pending
@@ -143,7 +143,7 @@ pub(super) fn ripe(snapshot: &Snapshot, context: &Context) -> Vec<RunRequest> {
     requests
 }
 
-/// The next moment at which time alone changes something of these tasks.
+/// The next deadline of these tasks.
 pub(super) fn next_due(snapshot: &Snapshot) -> Option<Lease> {
     let due = |task: &Task| match &task.state {
         State::Backoff { until } => Some(*until),
@@ -153,12 +153,12 @@ pub(super) fn next_due(snapshot: &Snapshot) -> Option<Lease> {
     snapshot.backlog.tasks.values().filter_map(due).filter(|due| *due > snapshot.lease).min()
 }
 
-/// Whether something will go on by itself though no run lives. A child that goes on tells by itself; one that was ended with the others, and that a
-/// person tries again, is waited for without end.
+/// Whether a task will continue by itself although no run is live. An open child counts by itself; a child that was ended with the others
+/// and that a person has retried is waited for without a deadline.
 pub(super) fn is_waiting(snapshot: &Snapshot) -> bool {
     let waits = |task: &Task| match task.state {
         State::Backoff { .. } | State::Awaiting { until: Some(_), .. } => true,
-        State::Awaiting { until: None, .. } => open_in(&snapshot.backlog, &task.id) == 0,
+        State::Awaiting { until: None, .. } => open_children(&snapshot.backlog, &task.id) == 0,
         _ => false,
     };
     snapshot.backlog.tasks.values().any(waits)

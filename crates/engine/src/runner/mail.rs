@@ -1,4 +1,4 @@
-//! Messages whose dispatcher is dead, those that are left for tasks that are over, and starts with a message that were not observed.
+//! Messages whose dispatcher is dead, messages for tasks that are over, and starts with a message that were not observed.
 
 use banksman_core::ProcessId;
 use banksman_core::dispatch::{OBSERVE_WITHIN, Plan};
@@ -10,7 +10,7 @@ use crate::calls::mailbox::MailboxRequest;
 use crate::calls::runs::end::open_question;
 use crate::request::Request;
 
-/// How many are looked at in one pass.
+/// The most deliveries to read in one pass.
 const LIMIT: u32 = 100;
 
 pub(super) fn first_keys() -> [Key; 2] {
@@ -27,7 +27,7 @@ pub(super) fn dispatchers(snapshot: &Snapshot) -> impl Iterator<Item = &ProcessI
     snapshot.deliveries.values().filter_map(dispatcher)
 }
 
-/// What is to be done about them.
+/// The requests that settle these messages.
 pub(super) fn requests(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
     let is_abandoned = |delivery: &&Delivery| dispatcher(delivery).is_some_and(|process| context.is_dead(process));
     let abandoned = snapshot.deliveries.values().filter(is_abandoned).map(|delivery| {
@@ -40,7 +40,7 @@ pub(super) fn requests(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
         let is_due = dispatch.plan == Plan::Spawn && snapshot.lease >= dispatch.began.lease + OBSERVE_WITHIN;
         let is_asked = open_question(&dispatch.run, &snapshot.backlog).is_some();
         let (id, target, run) = (delivery.id.clone(), delivery.target.clone(), dispatch.run.clone());
-        // One whose run has ended, or was seen, is not asked about.
+        // A start whose run has ended or was observed needs no question.
         let is_live = snapshot.backlog.runs.get(&run).is_some_and(|run| run.session.is_none());
         (is_due && is_live && !is_asked).then_some(MailboxRequest::Unobserved { id, target, run })
     });

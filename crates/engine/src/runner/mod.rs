@@ -1,27 +1,27 @@
-//! What a runner does next. Nothing here reads, writes, starts or sleeps: that is the driver's part.
+//! The decisions of a runner. Nothing here reads, writes, starts or sleeps: the driver does.
 //!
 //! ```text
-//!   next(now) --> Action    what the driver does now: read rows, look at processes, send requests, act on a session, sleep
-//!   on(input) <-- Input     what came of it, or what happened meanwhile
+//!   next(now) --> Action    the driver's next action: read rows, probe processes, send requests, act on a session, sleep
+//!   on(input) <-- Input     its result, or an event in the meantime
 //! ```
 //!
-//! The [`Dispatcher`] is a loop over its parts. Each keeps its own state, says which rows it needs, which requests it has and
-//! when it wants to be called again; the requests of one pass are one batch, so a run that has ended is reported in the
-//! transaction that claims the next one. Before it sleeps, a runner tells the store what it waits for and looks once more, so
-//! that nothing is freed behind its back.
+//! The [`Dispatcher`] is a loop over its parts. Each keeps its own state, and returns the rows that it needs, its requests and its
+//! next deadline. The requests of one pass are one batch, so a run that has ended is reported in the transaction that claims the
+//! next task. A claim that finds nothing more registers the runner as idle in the same transaction, so that no wake-up is lost before
+//! it sleeps.
 //!
 //! | part | its concern |
 //! |---|---|
-//! | [`sessions`] | the runs that it looks after, and their sessions |
-//! | [`outbox`] | commands that the store gave it |
+//! | [`sessions`] | the runs of this runner, and their sessions |
+//! | [`outbox`] | outbox commands |
 //! | [`guard_checks`] | guards of pipelines |
 //! | [`landings`] | merge queues |
-//! | [`routing`] | workers, routes, and the place in the log |
-//! | [`lease`] | being heard of by other machines |
-//! | [`loops`] | what waits for time, files DONE |
-//! | [`shortage`] | a machine that has not enough to start sessions |
-//! | [`selection`] | which tasks to start, which runs to adopt |
-//! | [`context`] | which runner it is, and which processes are alive |
+//! | [`routing`] | workers, routes, and the cursor in the log |
+//! | [`lease`] | the lease that other machines observe |
+//! | [`loops`] | deadlines of tasks, files DONE |
+//! | [`shortage`] | a machine that lacks resources to start sessions |
+//! | [`selection`] | tasks to start, runs to adopt |
+//! | [`context`] | the identity of the runner, and the liveness of processes |
 
 mod context;
 mod guard_checks;
@@ -65,7 +65,7 @@ use shortage::Shortage;
 use crate::calls::runs::{RunRequest, Work};
 use crate::request::{Request, Seen};
 
-/// How many tasks one claim takes at most.
+/// The most tasks that one claim takes.
 const CLAIM_LIMIT: usize = 16;
 
 /// How long to wait after the store did not reply.
@@ -89,17 +89,16 @@ pub struct Dispatcher {
     sent: Vec<Request>,
     is_enlisted: bool,
     is_leaving: bool,
-    /// Whether it was reported that there is nothing left to do, or need not be.
+    /// Whether the report that nothing is left to do was made, or is not needed.
     is_finish_reported: bool,
-    /// Whether it has ended a run or a task, and seen no run of another runner since.
+    /// Whether this runner has ended a run or a task, and has seen no run of another runner since.
     has_ended_last: bool,
-    /// The pause of the project that was reported.
+    /// The reported pause of the project.
     pause: Option<Pause>,
     not_before: Option<Lease>,
 }
 
 impl Dispatcher {
-    /// A runner that has not begun.
     pub fn new(me: Runner, options: Options) -> Dispatcher {
         Dispatcher {
             renewal: Renewal::new(options.lease),
@@ -124,8 +123,8 @@ impl Dispatcher {
         }
     }
 
-    /// One that takes no tasks: it waits for the end of this run, looks after it if nobody else does, and ends with it. Its
-    /// `max_runs` must be 0, by which others know it.
+    /// Makes the runner serve one run and take no tasks: it waits for the end of this run, adopts the run if its owner is gone, and ends
+    /// with it. Its `max_runs` must be 0, by which other runners recognize it.
     pub fn only(mut self, run: RunId) -> Dispatcher {
         self.context.only = Some(run);
         self
@@ -135,39 +134,39 @@ impl Dispatcher {
         &self.context.me.id
     }
 
-    /// The work of a run that it looks after.
+    /// A run of this runner, with its task.
     pub fn work(&self, run: &RunId) -> Option<&Work> {
         self.sessions.work(run)
     }
 
-    /// Whether the session of a run is to end, and was not seen dead.
+    /// Whether the session of a run is being ended, and was not seen dead.
     pub fn is_being_killed(&self, run: &RunId) -> bool {
         self.sessions.is_being_killed(run)
     }
 
-    /// Whether the session of a run that is to end has no time to end by itself.
+    /// Whether the session of a run is being ended without a grace period.
     pub fn is_killed_at_once(&self, run: &RunId) -> bool {
         self.sessions.is_killed_at_once(run)
     }
 
-    /// The request that says that the session of a run is dead, though its process tree may not be.
+    /// The request that reports the session of a run as dead, although its process tree may not be.
     pub fn session_dead(&self, run: &RunId) -> Option<Request> {
         self.sessions.session_dead(run, self.context.options.watch)
     }
 
-    /// Whether it wants to hear of every event: something may follow from it, or it is the end of the run that is waited for, which
+    /// Whether the runner must be notified of every event: it may cause a reaction, or end the only run of this runner, whose end
     /// another runner records.
     pub fn listens(&self) -> bool {
         self.routing.listens || self.context.only.is_some()
     }
 
-    /// What has happened since the last time, for people.
+    /// Takes the events since the last call, for people.
     pub fn events(&mut self) -> Vec<RunnerEvent> {
         std::mem::take(&mut self.out.events)
     }
 
-    /// The runs whose keepers are to be told that the lease was renewed by the call that was just replied to. What counts
-    /// for them is when that call was sent.
+    /// The runs whose keepers must be notified that the last call with a reply has renewed the lease. The renewal counts from the
+    /// time when that call was sent.
     pub fn renewed(&mut self) -> Option<BTreeSet<RunId>> {
         self.renewal.take_renewed()
     }
@@ -177,7 +176,6 @@ impl Dispatcher {
         self.selection.give_ids(fresh);
     }
 
-    /// Takes in what has happened.
     pub fn on(&mut self, input: Input, now: Lease) {
         let (context, out) = (&mut self.context, &mut self.out);
         match input {
@@ -196,7 +194,7 @@ impl Dispatcher {
                 let sent = std::mem::take(&mut self.sent);
                 self.guard_checks.on_no_reply(&sent);
                 self.sessions.on_no_reply(&sent, now);
-                self.selection.on_no_reply();
+                self.selection.freed();
                 self.pass = Pass::Due;
                 self.not_before = Some(now + RETRY_AFTER);
             }
@@ -242,7 +240,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether the call that was just made is one to [amend](Dispatcher::amend).
+    /// Whether the last call can be [amended](Dispatcher::amend).
     pub fn may_amend(&self) -> bool {
         let is_plain = |request: &Request| {
             matches!(request, Request::Run(RunRequest::Started { .. } | RunRequest::Finish { .. } | RunRequest::Claim(_)))
@@ -250,13 +248,13 @@ impl Dispatcher {
         matches!(self.pass, Pass::Done(_)) && self.context.only.is_none() && self.sent.iter().all(is_plain)
     }
 
-    /// Puts the runs that have ended since a call was made to those that it reports, with a claim in the place of all of them. To be called as long
-    /// as nobody has begun to carry it out: while others write, more runs end.
+    /// Adds the runs that have ended since a call was made to the call, and enlarges its claim accordingly: while the call waits for
+    /// other writers, more runs end. Must not be called after the call has begun to be carried out.
     pub fn amend(&mut self, requests: &mut Vec<Request>) {
         let is_reported = |run: &RunId| {
             requests.iter().any(|request| matches!(request, Request::Run(RunRequest::Finish { what, .. }) if what.run.id == *run))
         };
-        // Whether a loop is done must be looked for first. Until then its run takes its place.
+        // The file DONE of a loop must be checked first. Until then the ended run keeps its place.
         if !self.may_amend() || self.sessions.ended_tasks().any(|task| task.spec.restart.is_some()) {
             return;
         }
@@ -276,7 +274,6 @@ impl Dispatcher {
         self.sent.clone_from(requests);
     }
 
-    /// What to do now.
     pub fn next(&mut self, now: Lease) -> Action {
         let action = self.next_action(now);
         if let Action::Call(requests) = &action {
@@ -290,7 +287,7 @@ impl Dispatcher {
         if let Some(action) = self.out.actions.pop_front() {
             return action;
         }
-        // A runner that leaves waits for nothing more: what told it to leave would end every sleep at once.
+        // A runner that leaves does not sleep any more: the signal to leave would end every sleep at once.
         if self.is_leaving {
             return self.retire();
         }
@@ -325,7 +322,7 @@ impl Dispatcher {
                 let rest = rest.clone();
                 self.rest(rest, now)
             }
-            // The driver came back without an answer: it is asked again.
+            // The driver came back without a result: the pass is repeated.
             Pass::First
             | Pass::Second(_)
             | Pass::Probing(_)
@@ -347,7 +344,7 @@ impl Dispatcher {
         if let Some(pulse) = self.sessions.next_pulse(&self.context, now) {
             return pulse;
         }
-        // People are notified before it goes.
+        // Notifications in the outbox are sent before the runner retires.
         let ends = self.context.options.until_idle || self.context.only.is_some();
         if rest.idle && ends && self.sessions.only_unproven() && self.outbox.is_empty() {
             self.is_leaving = true;
@@ -373,15 +370,15 @@ impl Dispatcher {
         Action::Sleep { watch: rest.watch, at_most: until - now }
     }
 
-    /// Reports the runs that have ended, and claims others in their place, without reading anything before: what else there is to do was
-    /// decided by the last pass, and who changes that wakes this runner.
+    /// Reports the runs that have ended, and claims others in their place, without reading anything first: the last pass has decided
+    /// everything else, and every relevant change since wakes this runner.
     fn claim_at_once(&mut self, now: Lease) -> Option<Vec<Request>> {
         let Pass::Done(_) = self.pass else { return None };
         let room = self.room();
         if !self.sessions.has_ended() && !self.selection.is_due(room, &self.context) {
             return None;
         }
-        // Whether a loop is done must be looked for first.
+        // The file DONE of a loop must be checked first.
         if self.context.only.is_some() || self.sessions.ended_tasks().any(|task| task.spec.restart.is_some()) {
             self.pass = Pass::Due;
             return None;
@@ -392,7 +389,7 @@ impl Dispatcher {
         Some(requests)
     }
 
-    /// What the parts have to say to the store now; `is_written_anyway` if there is something else to say.
+    /// The requests of the parts that are due; `is_written_anyway` if there are other requests.
     fn due_requests(&mut self, is_written_anyway: bool, now: Lease) -> Vec<Request> {
         let mut requests = self.sessions.requests(is_written_anyway, &self.context, now);
         requests.extend(self.outbox.requests(&self.context, now));
@@ -427,7 +424,7 @@ impl Dispatcher {
         is_own
     }
 
-    /// How many more runs it may have, once those that have ended are reported.
+    /// How many more runs the runner may have once the ended ones are reported.
     fn room(&self) -> usize {
         let living = self.sessions.living();
         self.shortage.room(self.context.room(living), living)
@@ -438,7 +435,7 @@ impl Dispatcher {
             return Action::Done;
         }
         self.selection.report_queued(0, &mut self.out);
-        // The sessions that it leaves behind have as long as possible to be adopted.
+        // The renewal gives other runners as much time as possible to adopt the remaining sessions.
         let renewal = self.renewal.request(self.context.id()).filter(|_| !self.sessions.is_empty());
         let retire = RunRequest::Retire { runner: self.context.id(), seen: Seen::default() };
         Action::Call(renewal.into_iter().chain([retire]).map(Request::from).collect())

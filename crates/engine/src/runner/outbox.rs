@@ -1,4 +1,4 @@
-//! The outbox commands of this runner: sessions to end or to wake up, and people to notify.
+//! The outbox commands of this runner: ending and nudging sessions, delivering messages, and notifying people.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::sessions::Sessions;
 use crate::calls::runs::RunRequest;
 use crate::request::Request;
 
-/// How long an outbox command may take, unless it says otherwise, before it counts as failed.
+/// The default time after which an outbox command counts as failed.
 const REPLY_WITHIN: Span = Span::from_secs(10);
 
 /// How long a notification may take: longer than all its channels together.
@@ -19,7 +19,7 @@ const NOTIFY_WITHIN: Span = Span::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// The commands that are being carried out, and when they are given up.
+    /// The commands that are being carried out, with their deadlines.
     running: BTreeMap<Seq, Lease>,
     /// When the next command is queued for retry.
     due: Option<Lease>,
@@ -58,14 +58,14 @@ impl Outbox {
         }
     }
 
-    /// An outbox command was carried out, or failed, perhaps for good.
+    /// Records that an outbox command was carried out, or failed, perhaps for good.
     pub(super) fn done(&mut self, command: Seq, error: Option<Box<str>>, is_final: bool, context: &Context) {
         if self.running.contains_key(&command) {
             self.pending.push(RunRequest::Tried { runner: context.id(), command, error, is_final }.into());
         }
     }
 
-    /// The results of commands, also of those that took too long.
+    /// Reports the results of commands, including the commands that took too long.
     pub(super) fn requests(&mut self, context: &Context, now: Lease) -> Vec<Request> {
         let late: Vec<Seq> = self.running.iter().filter(|(_, until)| **until <= now).map(|(seq, _)| *seq).collect();
         for command in late {
@@ -74,12 +74,12 @@ impl Outbox {
         std::mem::take(&mut self.pending)
     }
 
-    /// The result of a command is in the store.
+    /// Forgets a command whose result is in the store.
     pub(super) fn on_reply(&mut self, command: Seq) {
         self.running.remove(&command);
     }
 
-    /// Whether a command is queued for retry now. Which one, and whether it still is, the rows tell.
+    /// Whether a command is due for retry. The rows show which one, and whether it still is.
     pub(super) fn take_due(&mut self, now: Lease) -> bool {
         self.due.take_if(|due| *due <= now).is_some()
     }

@@ -1,7 +1,7 @@
-//! One pass over the backlog: which rows it reads, what it decides from them, what to wait for.
+//! One pass over the backlog: the rows that it reads, the decision, and the events to wait for.
 //!
-//! A pass reads twice: first what may be started and what is due, then the locks, queues and pipelines that those depend on.
-//! Processes and files that decide are looked at in between. All that comes of it is one batch of requests.
+//! A pass reads twice: first the tasks that may start and the rows that are due, then the locks, queues and pipelines that they depend
+//! on. Processes are probed and files are checked in between. The result is one batch of requests.
 
 use std::collections::BTreeSet;
 
@@ -24,37 +24,36 @@ use crate::request::Request;
 /// The state of a pass.
 #[derive(Debug)]
 pub(super) enum Pass {
-    /// Everything was decided.
+    /// Everything is decided.
     Done(Rest),
-    /// Something may have changed.
+    /// The rows may have changed.
     Due,
-    /// The rows of the first read are awaited.
+    /// Waits for the rows of the first read.
     First,
-    /// The rows that they depend on are awaited.
+    /// Waits for the rows of the second read.
     Second(Box<Snapshot>),
-    /// Processes that may be dead are looked at.
+    /// Waits for probes of processes that may be dead.
     Probing(Box<Snapshot>),
-    /// Files of loops are looked for.
+    /// Waits for a check of the files of loops.
     Checking(Box<Snapshot>),
-    /// Loops that wait are read, from this position on.
+    /// Waits for the rows of waiting loops behind this position.
     Scan(Seq),
-    /// Their files are looked for.
+    /// Waits for a check of the files of these loops.
     Scanned(Box<Snapshot>),
-    /// There is nothing left to do; the tasks are counted.
+    /// Nothing is left to do; waits for the number of tasks.
     Count(Rest),
 }
 
-/// What to wait for when there is nothing to do.
+/// The processes and the time to wait for when there is nothing to do.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Rest {
     pub(super) watch: Vec<ProcessId>,
-    /// When to begin the next pass, whatever happens.
+    /// When to begin the next pass at the latest.
     pub(super) until: Lease,
     pub(super) idle: bool,
 }
 
 impl Dispatcher {
-    /// Begins a pass.
     pub(super) fn begin_pass(&mut self, now: Lease) -> Action {
         if self.context.only.is_none()
             && let Some((after, keys)) = self.loops.begin_scan(now)
@@ -79,7 +78,7 @@ impl Dispatcher {
             keys.insert(Key::Ready { of_each: 1, sections: sections.clone() });
             keys.insert(Key::ReadyRoots { of_each: 1, sections: sections.clone() });
         }
-        // A runner that ends when nothing is left has to know what those wait for that are not due.
+        // A runner that ends when nothing is left also has to know what the pipelines wait for that are not due.
         let until = if self.context.options.until_idle { Lease(i64::MAX) } else { now };
         keys.extend([Key::Due, Key::DuePipelines { now: until, limit: guard_checks::PIPELINES }]);
         keys.extend(self.guard_checks.first_keys());
@@ -118,7 +117,7 @@ impl Dispatcher {
                 self.pass = Pass::Done(rest);
                 if snapshot.backlog.totals.has_run_since() {
                     let BacklogTotals { counts, dead, .. } = snapshot.tables.backlog.totals;
-                    // One that was about to leave stays until people are told, and waits for tasks meanwhile.
+                    // A runner that was about to leave stays until people are notified, and waits for tasks meanwhile.
                     if self.context.options.until_idle && self.sessions.is_empty() {
                         self.selection.freed();
                     }
@@ -139,7 +138,7 @@ impl Dispatcher {
         keys
     }
 
-    /// Goes on after processes were looked at.
+    /// Continues the pass after processes were probed.
     pub(super) fn probed(&mut self) {
         match std::mem::replace(&mut self.pass, Pass::Due) {
             Pass::Probing(snapshot) => self.evaluate(*snapshot),
@@ -147,7 +146,7 @@ impl Dispatcher {
         }
     }
 
-    /// Goes on after files were looked for.
+    /// Continues the pass after files were checked.
     pub(super) fn checked(&mut self) {
         match std::mem::replace(&mut self.pass, Pass::Due) {
             Pass::Checking(snapshot) => self.evaluate(*snapshot),
@@ -160,7 +159,7 @@ impl Dispatcher {
         }
     }
 
-    /// Decides over all that was read.
+    /// Decides from all rows that were read.
     fn evaluate(&mut self, snapshot: Snapshot) {
         let unknown = self.context.unprobed(&snapshot);
         if !unknown.is_empty() {
@@ -187,29 +186,29 @@ impl Dispatcher {
                 matches!(request, Request::Run(RunRequest::Started { .. } | RunRequest::Finish { .. } | RunRequest::Claim(_)))
             };
             if requests.iter().all(is_plain) && !self.guard_checks.is_behind {
-                let rest = self.what_to_wait_for(&snapshot, &blocked);
+                let rest = self.rest_after(&snapshot, &blocked);
                 self.finish(Rest { idle: false, ..rest });
             }
             return self.call(requests);
         }
-        // One that ends when nothing is left must not overlook what became ready since it claimed.
+        // A runner that ends when nothing is left must not miss a task that became ready since it claimed.
         let leaves = self.sessions.only_unproven() && self.room() > 0 && snapshot.backlog.pause.is_none();
-        if leaves && self.selection.overlooks(&snapshot) {
+        if leaves && self.selection.misses_ready(&snapshot) {
             return self.selection.freed();
         }
-        // Nobody tells of the rest of the log a second time.
+        // A runner that has not reached the end of the log continues at once: the remaining events cause no further notification.
         if !self.guard_checks.is_behind {
-            let rest = self.what_to_wait_for(&snapshot, &blocked);
+            let rest = self.rest_after(&snapshot, &blocked);
             if !rest.idle {
-                self.selection.forget_those_behind();
-            } else if self.selection.looks_behind(&snapshot) {
+                self.selection.forget_behind();
+            } else if self.selection.reads_behind(&snapshot) {
                 return;
             }
             self.finish(rest);
         }
     }
 
-    /// Reports that the project is paused, or not any more.
+    /// Reports that the project was paused or resumed.
     fn report_pause(&mut self, snapshot: &Snapshot) {
         if self.pause != snapshot.backlog.pause && self.context.only.is_none() {
             self.pause = snapshot.backlog.pause.clone();
@@ -220,7 +219,7 @@ impl Dispatcher {
         }
     }
 
-    /// What is to be done, and what keeps tasks from starting.
+    /// The requests of this pass, and the reasons that keep tasks from starting.
     fn decide(&mut self, snapshot: &Snapshot) -> (Vec<Request>, Vec<Vec<Reason>>) {
         let (context, out) = (&mut self.context, &mut self.out);
         let had_duty = context.has_duty;
@@ -242,7 +241,7 @@ impl Dispatcher {
         requests.extend(self.selection.dead_claims(&snapshot.coordination, &now, context));
         requests.extend(found.into_iter().map(Request::from));
         if context.only.is_none() {
-            let (due, over) = (loops::ripe(snapshot, context), self.selection.reaps(snapshot, &now, context));
+            let (due, over) = (loops::due_requests(snapshot, context), self.selection.reaps(snapshot, &now, context));
             if !due.is_empty() || !over.is_empty() {
                 self.selection.freed();
             }
@@ -281,7 +280,7 @@ impl Dispatcher {
         if requests.is_empty() && self.leaves_at_once(snapshot, &blocked, had_duty) {
             self.selection.nothing_left();
         }
-        // Orphans may fill the room that there is.
+        // Adopted runs may use the free room.
         if orphans.is_empty() {
             let room = self.room();
             requests.extend(self.selection.requests(room, &self.context));
@@ -289,22 +288,23 @@ impl Dispatcher {
         (requests, blocked)
     }
 
-    /// Whether it ends when nothing is left, and that is so: then it need not look for tasks in a transaction, nor say that it waits for some.
-    /// What is to be done by whoever has duty was done by another runner, or by this one, which has read what that is.
+    /// Whether the runner ends when nothing is left, and nothing is left: then it needs no claim, and need not register as idle.
+    /// The duty has a runner: another one, or this one, if it had duty already when it read the rows.
     fn leaves_at_once(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>], had_duty: bool) -> bool {
-        let is_seen_to = if self.context.has_duty { had_duty } else { snapshot.backlog.runners.values().any(|row| row.has_duty) };
-        is_seen_to
+        let is_duty_done =
+            if self.context.has_duty { had_duty } else { snapshot.backlog.runners.values().any(|row| row.has_duty) };
+        is_duty_done
             && self.context.options.until_idle
             && self.context.only.is_none()
             && self.sessions.is_empty()
             && self.outbox.is_empty()
             && snapshot.ready.is_empty()
-            && self.selection.has_looked_behind(snapshot)
+            && self.selection.has_read_behind(snapshot)
             && self.is_idle(snapshot, blocked)
     }
 
-    /// The pass is over. If nothing is left to do, the tasks are counted and it is reported, once: by whoever has ended the last run, and by the
-    /// runner with duty, should that one be dead. All others only leave, if they do.
+    /// Ends the pass. If nothing is left to do, the tasks are counted and that is reported, once: by the runner that has ended the last run,
+    /// and by the runner on duty, in case the former is dead. All others report nothing.
     fn finish(&mut self, rest: Rest) {
         let reports = self.has_ended_last || self.context.does_duty();
         self.context.is_slow_pass = false;
@@ -317,12 +317,13 @@ impl Dispatcher {
         }
     }
 
-    fn what_to_wait_for(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {
+    /// The processes and the time to wait for after this pass.
+    fn rest_after(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> Rest {
         let context = &self.context;
-        // Whoever was seen alive, also in a line or with an offer, is not looked at again: its death must be heard of.
+        // A process that was seen alive, including waiters and processes with an offer, is not probed again: its death must be watched for.
         let watch: BTreeSet<&ProcessId> = context.watched(snapshot).filter(|process| context.is_alive(process)).collect();
-        // A time that is over frees nothing by itself, such as an offer that nobody takes up while a claim comes first: those who
-        // wait for it end it.
+        // A past deadline frees nothing by itself, such as that of an offer that is not taken up while a claim comes first: the waiters
+        // for the resource end it.
         let ends = blocked.iter().flatten().flat_map(Reason::holders).filter_map(|holding| holding.until);
         let deadline = ends.filter(|end| *end >= snapshot.lease).min();
         let idle = match &context.only {
@@ -339,34 +340,35 @@ impl Dispatcher {
         let due = due.into_iter().flatten().chain(limit).min().map(|due| Lease(due.0 - 1));
         let unanswered = selection::next_unanswered(&snapshot.backlog, context).filter(|due| *due > snapshot.lease);
         let turns = snapshot.coordination.claims.values().filter_map(WorkClaim::turn_ends).filter(|end| *end >= snapshot.lease);
-        let times = deadline.into_iter().chain(lost).chain(due).chain(unanswered).chain(turns).filter(|_| context.sees_to_time());
-        // A merge queue may be for this machine alone.
+        let times =
+            deadline.into_iter().chain(lost).chain(due).chain(unanswered).chain(turns).filter(|_| context.wakes_for_deadlines());
+        // The entries of a merge queue may be for this machine alone.
         let times = times.chain(landings.map(|due| Lease(due.0 - 1)));
         let until = times.fold(slow, |until, deadline| until.min(deadline + Span::from_ms(1)));
         Rest { watch: watch.into_iter().cloned().collect(), until, idle }
     }
 
-    /// Whether there is nothing to wait for in the one run that it is there for: it has ended, or nobody looks after it and
-    /// that cannot be done from here, or a person was asked whether it may be ended.
+    /// Whether the only run of this runner needs no more waiting: it has ended, or it is an orphan that this runner cannot adopt, or a
+    /// person was asked whether it may be ended.
     fn is_over(&self, only: &RunId, snapshot: &Snapshot) -> bool {
         open_question(only, &snapshot.backlog).is_some()
             || snapshot.backlog.runs.get(only).is_none_or(|run| {
                 let is_elsewhere = !run.is_within_reach_of(&self.context.me) || self.selection.is_refused(only);
-                // One with a lease ends by time, at the latest.
+                // A run with a lease ends when the lease expires, at the latest.
                 is_elsewhere && run.lease.is_none() && self.context.is_orphan(run, &snapshot.backlog)
             })
     }
 
-    /// Whether nothing goes on without a person.
+    /// Whether nothing can continue without a person.
     fn is_idle(&self, snapshot: &Snapshot, blocked: &[Vec<Reason>]) -> bool {
-        // A task that waits for nothing but the end of a root needs a person if that does: a root that runs, rests or waits for its children
-        // keeps the runner by itself, and of what its phase waits for the first task that waits for it tells.
+        // A task that waits only for the end of a root needs a person if the root does: a root that runs, is in backoff or waits for its
+        // children keeps the runner by itself, and the first task parked on a resource shows what a phase of a root waits for.
         let under_way: Vec<&Task> = snapshot.backlog.tasks.values().filter(|task| roots::is_under_way(task)).collect();
         let has_manual = under_way.iter().any(|task| matches!(task.state, State::Manual { .. }));
         let never = |reason: &Reason| match reason {
-            // Slots that do not exist are for a person to define.
+            // Only a person defines missing slots.
             Reason::Undefined { .. } | Reason::Paused { .. } => true,
-            // A pipeline that holds something is one of those that go on, or waits for a person.
+            // A pipeline that holds a resource is checked by itself: it continues, or waits for a person.
             Reason::Lock { holder, .. } => holder.holder.is_pipeline(),
             Reason::Slots { wanted, capacity, holders, .. } => {
                 wanted > capacity || (!holders.is_empty() && holders.iter().all(|holding| holding.holder.is_pipeline()))
@@ -385,12 +387,12 @@ impl Dispatcher {
         snapshot.backlog.runs.keys().all(is_unproven)
             && blocked.iter().all(is_never)
             && !is_waiting
-            // What it cannot start now it did not even look at.
+            // During a shortage, tasks that cannot start now were not read.
             && self.shortage.is_over()
     }
 }
 
-/// Adds the rows of the second read to those of the first. Children come with those who wait for them.
+/// Adds the rows of the second read to the rows of the first. Existing tasks are kept: children are read with the tasks that wait for them.
 fn add_rows(first: &mut Snapshot, second: Snapshot) {
     let second = second.tables;
     first.coordination.locks.extend(second.coordination.locks);

@@ -1,4 +1,4 @@
-//! What goes in and out of a runner: options, inputs, actions, and what it reports to people.
+//! The interface of a runner: options, inputs, actions, and events for people.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,34 +16,33 @@ use super::sessions::Vitals;
 use crate::calls::runs::Work;
 use crate::request::{Reply, Request};
 
-/// What a runner was told to do.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many runs it has at a time, at most.
+    /// The most runs at a time.
     pub max_runs: Option<u32>,
-    /// The limits of a project that has none yet.
+    /// The limits for a project that has none yet.
     pub limits: Limits,
-    /// The sections it works in; all if empty.
+    /// The sections that the runner serves; all if empty.
     pub sections: Vec<SectionId>,
     /// Whether to end when there is nothing left to do.
     pub until_idle: bool,
-    /// How its runs are watched.
+    /// The silence timeout of runs, and the limits for their recoveries.
     pub watch: Watch,
-    /// How long a run may take.
+    /// The longest time that a run may take.
     pub max_duration: Option<Span>,
-    /// How often a run that is at work is recorded.
+    /// How often the activity of a live run is recorded.
     pub checkpoint_interval: Option<Span>,
-    /// How long the end of a session may take after it was asked for.
+    /// How long a session may take to end after the request.
     pub kill_patience: Span,
-    /// How long to sleep at most: covers wake-ups that were lost.
+    /// The longest sleep: covers lost wake-ups.
     pub poll: Span,
-    /// After which silence others may take its runs for lost, where they cannot see whether it lives: it renews three times
-    /// as often. `None` where all runners are on one machine. The [terms](banksman_core::backlog::Runner::terms) of its row say the same.
+    /// The silence after which other machines may treat its runs as lost, because they cannot observe the process: the runner renews three
+    /// times as often. `None` where all runners are on one machine. Equal to the [terms](banksman_core::backlog::Runner::terms) of its row.
     pub lease: Option<Span>,
 }
 
 impl Options {
-    /// Takes any task, without limits, until it is stopped.
+    /// The options of a runner that takes any task, without limits, until it is stopped.
     pub fn new(watch: Watch) -> Options {
         Options {
             max_runs: None,
@@ -60,26 +59,26 @@ impl Options {
     }
 }
 
-/// What the driver tells the runner.
+/// An input from the driver.
 #[derive(Debug)]
 pub enum Input {
     /// The rows of [`Action::Load`].
     Rows(Box<Snapshot>),
-    /// The processes of [`Action::Probe`] were looked at.
+    /// The results for the processes of [`Action::Probe`].
     Probed(Vec<(ProcessId, Liveness)>),
-    /// What is in the place of the files DONE of [`Action::Check`].
+    /// The state of the files DONE of [`Action::Check`].
     Checked(Vec<(TaskId, Marker)>),
     /// The replies to the requests of [`Action::Call`], in their order.
     Replies(Vec<Reply>),
-    /// The store did not reply: what was requested may have happened, or not.
+    /// The store did not reply: the requests may have been carried out, or not.
     NoReply,
-    /// Something may have changed.
+    /// The rows may have changed.
     Woken,
     /// There are new events in the log.
     NewEvents,
-    /// A process that was watched has died.
+    /// A watched process has died.
     Died(ProcessId),
-    /// This process was stalled for so long, perhaps with all the others.
+    /// This process was stalled for this long, perhaps with all the others.
     Stalled(Span),
     /// Start nothing more, leave the sessions to their keepers, and end.
     Leave,
@@ -89,14 +88,14 @@ pub enum Input {
     Answered(RunId),
     /// The process tree of a run was seen dead.
     Ended(RunId, RunEndRecord),
-    /// The session of a run could not begin, because the machine has not enough of something.
+    /// The session of a run could not begin, because the machine lacks a resource.
     Shortage(RunId, RunEndRecord),
     /// The keeper of a run is dead and has left no record of the end.
     KeeperGone(RunId),
-    /// What became of the session of a run could not be found out. It is tried again in a moment.
+    /// The state of the session of a run could not be determined. It is tried again in a moment.
     Unclear(RunId),
-    /// The keeper of a run is dead, and it cannot be proven that its processes are. A person is asked, once; the session is
-    /// looked at again from time to time.
+    /// The keeper of a run is dead, but its processes cannot be proven dead. A person is asked, once; the session is checked again from
+    /// time to time.
     Unproven(RunId, Box<str>),
     /// The answer to [`Action::Pulse`]; `None` if the keeper did not reply.
     Pulse(RunId, Option<Vitals>),
@@ -104,51 +103,51 @@ pub enum Input {
     CommandDone(Seq, Result<(), Box<str>>),
     /// An outbox command failed for good.
     CommandFailed(Seq, Box<str>),
-    /// The job of [`Action::Land`] has brought an entry so far.
+    /// The progress of an entry by the job of [`Action::Land`].
     LandingStands(Box<Entry>),
-    /// The job of [`Action::Land`] has ended: nothing is left to do for now, or it could not be done.
+    /// The job of [`Action::Land`] has ended: nothing is left to do for now, or it has failed.
     Landed(Name, Result<(), Box<str>>),
-    /// What the guards of a pipeline ask about, as far as [`Action::CheckGuards`] found out.
+    /// The inputs for the guards of a pipeline, as far as [`Action::CheckGuards`] could gather them.
     GuardsChecked(Box<Pipeline>, Box<GuardInputs>),
 }
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Read these rows.
     Load(BTreeSet<Key>),
-    /// Look at these processes.
+    /// Probe these processes.
     Probe(Vec<ProcessId>),
-    /// Look for the file DONE of these tasks.
+    /// Check the file DONE of these tasks.
     Check(Vec<TaskId>),
     /// Send these requests to the store as one batch.
     Call(Vec<Request>),
     /// Start the session of a run.
     Spawn(Box<Work>),
-    /// Find out what became of the session of a run, and go on from there.
+    /// Determine the state of the session of a run, and take it over.
     Recover(Box<Work>),
-    /// Find out since when nothing was seen of a run.
+    /// Determine the last activity of a run.
     Pulse(RunId, Span),
-    /// End the session of a run; without the time that it has to end by itself, if so.
+    /// End the session of a run; if `true`, without a grace period.
     Kill(RunId, bool),
-    /// Wake the session of a run up, once for this number.
+    /// Nudge the session of a run, once for this number.
     Nudge(RunId, Seq),
-    /// Send a message that waits for a task into its live session, and tell under this number whether that was done.
+    /// Send a waiting message of a task into its live session, and report the result under this number.
     Deliver(TaskId, MessageId, Seq),
     /// Notify people.
     Notify(Seq, Box<Notice>),
-    /// Find out what the guards of a pipeline ask about.
+    /// Gather the inputs of the guards of a pipeline.
     CheckGuards(Box<Pipeline>),
-    /// Nobody needs the guards of this pipeline any more: end the check soon, if only with an unknown result.
+    /// The pipeline no longer waits for this check: end it soon, if only with an unknown result.
     StopGuards(TaskId),
     /// Work for the merge queue of this branch until nothing is left to do.
     Land(Name),
-    /// Tell the keeper of a run that its end is durable.
+    /// Notify the keeper of a run that its end is durable.
     Acknowledge(RunId),
-    /// Let go of the session of a run: another runner looks after it.
+    /// Disconnect from the session of a run: another runner owns it.
     Forget(RunId),
     Sleep {
-        /// Wake up when one of these dies.
+        /// Wake up when one of these processes dies.
         watch: Vec<ProcessId>,
         at_most: Span,
     },
@@ -156,7 +155,7 @@ pub enum Action {
     Done,
 }
 
-/// What the parts of a runner want done and reported.
+/// The pending actions and events of the parts of a runner.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) actions: VecDeque<Action>,
@@ -173,33 +172,33 @@ impl Output {
     }
 }
 
-/// What has happened, for people.
+/// An event for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunnerEvent {
     Started(Box<Work>),
-    /// A run of a runner that is gone is looked after.
+    /// A run of a runner that is gone has a new owner.
     Adopted(Box<Work>),
-    /// The machine has not enough of this to start more runs. They stay pending, and are tried later.
+    /// The machine lacks a resource to start more runs, with the error. Their tasks stay pending, and are tried later.
     Short(Box<str>),
-    /// It has enough again.
+    /// The shortage is over.
     Enough,
-    /// Nothing is started from now on.
+    /// The project was paused: no task is started.
     Paused(Box<Pause>),
-    /// Tasks are started again.
+    /// The project was resumed.
     Resumed,
-    /// Nothing was seen of a run for too long.
+    /// A run has shown no activity for too long.
     Stuck(Box<Work>),
     Recovered(Box<Work>),
-    /// It is being stopped: it took too long, or nothing else helps.
+    /// A run is being stopped: it took too long, or no recovery has helped.
     Stopping(Box<Work>),
-    /// A run has ended, and this is what its task makes of it.
+    /// A run has ended, with the outcome of its task.
     Ended(Box<Work>, RunEndRecord, task::Outcome),
-    /// A task went on without a run: it was found to be done, or its children have ended.
+    /// A task has continued without a run: its file DONE was found, or its children have ended.
     Settled(Box<Task>, task::Outcome),
     Begins(Box<Pipeline>),
-    /// A guard holds a pipeline up, or it has failed, or is done.
+    /// A pipeline is blocked by a guard, has failed, or is done.
     Stands(Box<Pipeline>),
-    /// A worker can make nothing of an item.
+    /// A worker cannot make a task of an item.
     Unfit {
         worker: Name,
         /// The queue of the item.
@@ -207,11 +206,11 @@ pub enum RunnerEvent {
         item: ItemId,
         error: Box<str>,
     },
-    /// An entry of a merge queue stands so.
+    /// The progress of an entry of a merge queue.
     Landing(Box<Entry>),
-    /// Nothing can be done for the merge queue of this branch, for this reason.
+    /// The job for the merge queue of this branch has failed, with the error.
     LandingTrouble(Name, Box<str>),
-    /// So many more ready tasks wait for nothing but a run slot, or fewer. Counted are those that a look sees: the
-    /// first few of each kind.
+    /// The change of the number of ready tasks that only wait for a run slot. Only tasks that a claim has read are counted: the first few
+    /// of each lane.
     Queued(i64),
 }

@@ -1,4 +1,4 @@
-//! What the store's replies mean for a runner.
+//! The handling of the store's replies in a runner.
 
 use banksman_core::{pipeline, task};
 
@@ -15,7 +15,7 @@ impl Dispatcher {
     /// Takes in the replies to the requests of the last call, in their order.
     pub(super) fn on_replies(&mut self, replies: Vec<Reply>) {
         let requests = std::mem::take(&mut self.sent);
-        // A run that has ended since then leaves room that the claim knew nothing of.
+        // A run that has ended since the call frees room that the claim did not count.
         let is_freed = self.selection.is_freed();
         for (request, reply) in requests.into_iter().zip(replies) {
             if self.on_reply(request, reply) {
@@ -27,7 +27,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes in one reply. Says whether the rows are to be read again.
+    /// Takes in one reply. Returns whether the rows must be read again.
     fn on_reply(&mut self, request: Request, reply: Reply) -> bool {
         match (request, reply) {
             (Request::Run(request), Reply::Run(outcome)) => self.on_run_reply(request, outcome),
@@ -57,10 +57,10 @@ impl Dispatcher {
                 true
             }
             (_, Reply::Task(TaskOutcome::Stepped(outcome, task))) => {
-                // What follows from it is in the outbox, or the run is not its own any more.
-                let has_run_since = outcome != task::Outcome::Seen;
+                // The consequences are in the outbox, or the run has another owner now.
+                let has_changed = outcome != task::Outcome::Seen;
                 self.sessions.on_heartbeat(outcome, &task, &mut self.out);
-                has_run_since
+                has_changed
             }
             _ => false,
         }
@@ -73,12 +73,12 @@ impl Dispatcher {
                 self.selection.freed();
             }
             (RunRequest::Renew { .. }, RunOutcome::Renewed(runs)) => {
-                // What it has and the store does not was taken for lost.
+                // A run that only this runner knows was ended as lost.
                 let has_lost = self.sessions.has_others_than(&runs);
                 self.renewal.on_reply(runs);
                 return has_lost;
             }
-            // It was taken for dead. It enlists again.
+            // The runner was dismissed as dead. It enlists again.
             (RunRequest::Renew { .. }, _) => self.is_enlisted = false,
             (RunRequest::Finish { what, ending, .. }, outcome) => {
                 self.sessions.on_finished(what.run.id.clone(), &mut self.out);
@@ -87,7 +87,7 @@ impl Dispatcher {
                     self.out.report(RunnerEvent::Ended(work, ending, outcome));
                     pipeline.iter().for_each(|pipeline| self.guard_checks.report(pipeline, &mut self.out));
                 }
-                // What follows from it is for the claim in the same batch, and for whoever has duty.
+                // The claim in the same batch and the runner on duty handle the consequences.
                 return false;
             }
             (RunRequest::Claim(claim), RunOutcome::Claimed(claimed)) => return self.on_claimed(claim.room, *claimed),
@@ -95,7 +95,7 @@ impl Dispatcher {
                 self.is_enlisted = false;
                 self.selection.freed();
             }
-            // A wish to stop it may have been waiting for an owner.
+            // The rows are read again: a command to end the run may have waited for an owner.
             (RunRequest::Adopt { .. }, RunOutcome::Adopted(work)) => self.sessions.begin(*work, false, &mut self.out),
             (RunRequest::Adopt { what, .. }, _) => self.selection.refuse(what.run.id),
             (RunRequest::Found { .. } | RunRequest::Settle { .. }, RunOutcome::Stepped(outcome, task)) => {
@@ -121,7 +121,7 @@ impl Dispatcher {
                 | RunRequest::Lose { .. },
                 _,
             ) => {}
-            // A runner that was taken for dead enlists again when it claims.
+            // A runner that was dismissed as dead enlists again when it claims.
             (
                 RunRequest::Started { .. }
                 | RunRequest::Short { .. }
@@ -135,14 +135,14 @@ impl Dispatcher {
         true
     }
 
-    /// Takes in what a claim has found. Says whether the rows are to be read again, to know what to wait for.
+    /// Takes in the result of a claim. Returns whether the rows must be read again, to know what to wait for.
     fn on_claimed(&mut self, room: usize, claimed: Claimed) -> bool {
         let (count, is_full) = (claimed.started.len(), claimed.started.len() == room);
         self.selection.on_claimed(&claimed, is_full, &mut self.out);
         if count == 0 && !claimed.again {
             self.shortage.nothing_to_start(&self.context, &mut self.out);
         }
-        // What is to be found out first is part of the same try.
+        // A claim that must be repeated belongs to the same try.
         if count > 0 || !claimed.again {
             self.shortage.on_claimed(count, is_full, self.renewal.sent_at());
         }

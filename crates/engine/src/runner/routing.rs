@@ -1,4 +1,4 @@
-//! Workers and routes, as a runner looks after them: items that become tasks, tasks that are over, events that have come.
+//! The work of a runner for workers and routes: items that become tasks, tasks that are over, new events.
 
 use banksman_core::queue::{Input, Item};
 use banksman_core::route::{Reaction, Subscription, route};
@@ -13,17 +13,17 @@ use crate::calls::routes::RouteRequest;
 use crate::calls::workers::{WorkerRequest, later, waits};
 use crate::request::Request;
 
-/// How many events are read at a time, and after how many the place in the log is written down though nothing followed.
+/// The most events to read at once, and the number of events after which the cursor is stored even without a reaction.
 const PAGE: u32 = 500;
 
-/// After how many reactions a transaction is large enough.
+/// The number of reactions after which a transaction is large enough.
 const REACTIONS: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct Routing {
-    /// Up to which event nothing follows.
+    /// The last event that was routed without a reaction.
     routed: Seq,
-    /// Whether something may follow from new events.
+    /// Whether new events may cause reactions.
     pub(super) listens: bool,
 }
 
@@ -41,14 +41,13 @@ impl Routing {
         keys
     }
 
-    /// Up to where events are routed; nothing if nobody wants to hear of any. What comes before every subscription reaches
-    /// none of them.
+    /// The last routed event; `None` without subscriptions. Events before the first subscription reach none.
     fn routed_to(&self, snapshot: &Snapshot) -> Option<Seq> {
         let first = snapshot.automation.subscriptions().map(|one| one.since).min()?;
         Some(snapshot.automation.cursor.max(self.routed).max(first))
     }
 
-    /// What is to be done for workers and routes.
+    /// The requests for workers and routes.
     pub(super) fn requests(&mut self, snapshot: &Snapshot, context: &Context) -> Vec<Request> {
         self.listens = false;
         if !context.serves() || !context.does_duty() {
@@ -69,7 +68,7 @@ impl Routing {
         self.listens = context.has_duty;
         let mut reactions: Vec<Reaction> = Vec::new();
         let mut to = from;
-        // What has happened since the subscriptions were read may be for others than these.
+        // Events since the subscriptions were read may be for newer subscriptions.
         for heard in automation.heard.iter().filter(|heard| heard.seq > from && heard.seq <= snapshot.seq) {
             reactions.extend(route(heard, &subscriptions));
             to = heard.seq;
@@ -78,7 +77,7 @@ impl Routing {
             }
         }
         if reactions.is_empty() && to.0 - automation.cursor.0 < i64::from(PAGE) {
-            // It would be the same for every other runner.
+            // Without a reaction the cursor is not stored: any other runner would get the same result.
             self.routed = to;
             return None;
         }
@@ -86,19 +85,19 @@ impl Routing {
     }
 }
 
-/// Lets queues carry out what time has done: nobody may take from them for long, and others want to hear of the dead.
+/// Lets queues settle their expired items: otherwise a queue might do so only at its next take, and dead items must be routed.
 fn overdue(snapshot: &Snapshot, context: &Context) -> Vec<Request> {
     let over = snapshot.automation.due.iter().filter(|(_, due)| **due + context.patience() <= snapshot.lease);
     let settle = |queue: &Name| QueueRequest { queue: queue.clone(), input: Input::Settle, seen: context.seen() };
     over.map(|(queue, _)| Request::Queue(settle(queue))).take(CLAIM_LIMIT).collect()
 }
 
-/// When time next changes something in a queue.
+/// The next deadline of a queue.
 pub(super) fn next_due(snapshot: &Snapshot, context: &Context) -> Option<Lease> {
     snapshot.automation.due.values().map(|due| *due + context.patience()).min().filter(|_| context.serves())
 }
 
-/// Whether there are items that a worker will take when their time has come, or something that the runner with duty is about to do.
+/// Whether a worker will take an item, now or later, or the runner on duty has work left.
 pub(super) fn is_waiting(snapshot: &Snapshot, context: &Context) -> bool {
     if !context.serves() {
         return false;
@@ -116,7 +115,7 @@ pub(super) fn is_waiting(snapshot: &Snapshot, context: &Context) -> bool {
     takers(&snapshot.automation).any(has_items)
 }
 
-/// The workers that could take something.
+/// The workers that may take items.
 fn takers(automation: &Automation) -> impl Iterator<Item = &Worker> {
     automation.workers.workers.values().filter(|worker| worker.refusal().is_none())
 }
@@ -138,7 +137,7 @@ fn settled(automation: &Automation) -> Vec<Request> {
     .collect()
 }
 
-/// One request for each item that a worker can take. One that is awake only until its queue is empty finds that out by asking.
+/// One request for each item that a worker can take. A worker that sleeps when its queue is empty learns that by a take.
 fn takes(worker: &Worker, snapshot: &Snapshot) -> Vec<Request> {
     let queue = &worker.definition.queue;
     if !is_open(queue, snapshot) {

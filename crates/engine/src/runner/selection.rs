@@ -1,4 +1,4 @@
-//! Which tasks a runner starts next, and which runs of others it takes over.
+//! The selection of the tasks to start, and of the runs to adopt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +22,14 @@ use crate::claims::{Claim, Claimed};
 use crate::facts;
 use crate::request::Request;
 
-/// Of how many locks and semaphores that tasks wait for the holders are watched at a time: of the first ones always, and of the others in turn.
+/// The most awaited locks and semaphores whose holders are watched at a time: the first ones always, and the others page by page.
 const PARKED: u32 = 100;
 
-/// After which silence a runner that was woken is taken for stalled, and another one is woken.
+/// The silence after which a woken runner counts as stalled, and another one is woken.
 const ANSWER_WITHIN: Span = Span::from_secs(2);
 
-/// How many ready tasks of a lane a claim reads at least, unless the one before has filled its runner: then the first ones can be taken, and
-/// twice the room is enough. One that could take none of those that it read is followed by one that reads twice as many.
+/// The least number of ready tasks that a claim reads from a lane, unless the claim before has filled its runner: then the first tasks can be
+/// taken, and twice the room is enough. A claim that took none of the tasks that it read is followed by one that reads twice as many.
 const HEAD: usize = 8;
 const MAX_HEAD: usize = 64;
 
@@ -37,27 +37,27 @@ const MAX_HEAD: usize = 64;
 pub(super) struct Selection {
     /// The ids of the next runs.
     fresh_runs: Vec<RunId>,
-    /// How many ready tasks of a lane the next claim reads at least.
+    /// The least number of ready tasks that the next claim reads from a lane.
     head: usize,
-    /// Whether there may be something to take that the last claim did not see.
+    /// Whether there may be tasks to take that the last claim did not see.
     is_due: bool,
-    /// The loops that the next claim may take: nothing says that they are done.
+    /// The loops that the next claim may take: they have no file DONE.
     checked: Vec<TaskId>,
-    /// Loops that were found to be done, or to have something in the place of the file.
+    /// Reports of loops that have a file DONE, or something in its place.
     found: Vec<Request>,
-    /// The tasks that the last claims could not take, and why.
+    /// The tasks that the last claims could not take, with the reasons.
     blocked: BTreeMap<TaskId, (Task, Vec<Reason>)>,
-    /// The runs that it could not adopt, until something changes.
+    /// The runs that could not be adopted, until something changes.
     refused: BTreeSet<RunId>,
-    /// How many tasks were seen to wait for nothing but a run slot.
+    /// The reported number of tasks that only wait for a run slot.
     queued: usize,
-    /// The claims of the dead that it has asked to remove.
+    /// The claims of dead processes whose removal was requested.
     dropped_claims: BTreeSet<Ticket>,
-    /// The limits whose waiting tasks it has asked to return, as they stood then, with the first task that waited.
+    /// The limits whose waiting tasks were requested to return, each with its state then and the first waiting task.
     returned: BTreeMap<Name, (limit::State, TaskId)>,
-    /// Up to where the holders beyond the first ones were looked at.
+    /// The last resource of the current page beyond the first one.
     parked_after: Option<Resource>,
-    /// The resources of which more than the first of those are read that wait for it.
+    /// The resources of which all waiting tasks are read, not only the first.
     behind: BTreeSet<Resource>,
 }
 
@@ -86,31 +86,25 @@ impl Selection {
         self.fresh_runs.extend(std::iter::repeat_with(fresh).take(missing));
     }
 
-    /// Something may have changed.
+    /// Forgets refusals, and claims again: the rows may have changed.
     pub(super) fn woken(&mut self) {
         self.refused.clear();
         self.returned.clear();
         self.is_due = true;
     }
 
-    /// There may be something to take.
+    /// Claims again, and checks files again before that, because there may be tasks to take, or the store did not reply.
     pub(super) fn freed(&mut self) {
         self.is_due = true;
         self.checked.clear();
     }
 
-    /// The store did not reply: it claims again, and looks for files again before that.
-    pub(super) fn on_no_reply(&mut self) {
-        self.is_due = true;
-        self.checked.clear();
-    }
-
-    /// Whether a claim is to be sent, with so much room.
+    /// Whether a claim is due, with this room.
     pub(super) fn is_due(&self, room: usize, context: &Context) -> bool {
         self.is_due && room > 0 && context.only.is_none()
     }
 
-    /// The claim of so many tasks, if there may be something to take; after what was found out about loops.
+    /// The reports about files of loops, and then a claim of `room` tasks, if it is due.
     pub(super) fn requests(&mut self, room: usize, context: &Context) -> Vec<Request> {
         let mut requests = std::mem::take(&mut self.found);
         if self.is_due(room, context) {
@@ -125,13 +119,13 @@ impl Selection {
         requests
     }
 
-    /// A claim is not sent, or not yet.
+    /// Takes back a claim that is not sent.
     pub(super) fn take_back(&mut self, claim: Claim) {
         self.fresh_runs.extend(claim.runs);
         self.is_due = true;
     }
 
-    /// There is nothing to take, and the runner does not wait for anything.
+    /// Claims no more: there is nothing to take, and the runner does not wait for tasks.
     pub(super) fn nothing_left(&mut self) {
         self.is_due = false;
     }
@@ -141,12 +135,12 @@ impl Selection {
         self.is_due
     }
 
-    /// The last claim knew nothing of what was freed.
+    /// Claims again, because something was freed that the last claim did not count.
     pub(super) fn stays_freed(&mut self) {
         self.is_due = true;
     }
 
-    /// Takes in what a claim has found, without what it has started.
+    /// Takes in the result of a claim, except for the started runs.
     pub(super) fn on_claimed(&mut self, claimed: &Claimed, is_full: bool, out: &mut Output) {
         self.is_due = claimed.again;
         self.head = match is_full {
@@ -154,7 +148,7 @@ impl Selection {
             false if claimed.again => (2 * self.head).clamp(HEAD, MAX_HEAD),
             false => HEAD,
         };
-        // What was found out counts until the claim that asked for it is through, and for one attempt.
+        // The results of checks count until the claim that needed them is through, and for one attempt.
         if claimed.unchecked.is_empty() {
             self.checked.clear();
         }
@@ -164,7 +158,7 @@ impl Selection {
         self.report_queued(claimed.blocked.iter().filter(waits_for_slot).count(), out);
     }
 
-    /// Takes in what was found in the place of the files DONE of loops that may be taken.
+    /// Takes in the state of the files DONE of loops that may be taken.
     pub(super) fn on_checked(&mut self, found: Vec<(TaskId, Marker)>) {
         for (task, marker) in found {
             match marker {
@@ -175,36 +169,36 @@ impl Selection {
         self.is_due = true;
     }
 
-    /// The first rows that tell what tasks wait for.
+    /// The rows of the parked tasks, for the first read.
     pub(super) fn first_keys(&self) -> impl Iterator<Item = Key> {
         let others = self.parked_after.clone().map(|after| Key::Parked { after: Some(after), limit: PARKED });
         let behind = self.behind.iter().cloned().map(Key::ParkedOn);
         [Key::Parked { after: None, limit: PARKED }].into_iter().chain(others).chain(behind)
     }
 
-    /// Nothing is left, as far as the first tasks tell that wait for each resource: those behind them may wait for less. Says whether they are still
-    /// to be looked at.
-    pub(super) fn looks_behind(&mut self, snapshot: &Snapshot) -> bool {
-        let is_due = !self.has_looked_behind(snapshot);
+    /// Requests all tasks parked on each resource if the first of each are not enough to decide that nothing is left: a task behind the
+    /// first may need less. Returns whether they must still be read.
+    pub(super) fn reads_behind(&mut self, snapshot: &Snapshot) -> bool {
+        let is_due = !self.has_read_behind(snapshot);
         if is_due {
             self.behind = snapshot.parked.iter().map(|(resource, _)| resource.clone()).collect();
         }
         is_due
     }
 
-    pub(super) fn has_looked_behind(&self, snapshot: &Snapshot) -> bool {
+    pub(super) fn has_read_behind(&self, snapshot: &Snapshot) -> bool {
         snapshot.parked.iter().all(|(resource, _)| self.behind.contains(resource))
     }
 
-    /// Something is left.
-    pub(super) fn forget_those_behind(&mut self) {
+    /// Reads only the first parked tasks again, because something is left to do.
+    pub(super) fn forget_behind(&mut self) {
         self.behind.clear();
     }
 
-    /// Chooses what to look at next time beside the first ones.
+    /// Chooses the page of parked tasks to read next, beside the first page.
     pub(super) fn turn_page(&mut self, snapshot: &Snapshot) {
         let pages = 1 + usize::from(self.parked_after.is_some());
-        // Those that a person has stopped take the place of one.
+        // The tasks that a person has stopped take one place of a page.
         let is_last = snapshot.parked.len() + 1 < pages * PARKED as usize;
         self.parked_after = snapshot.parked.last().filter(|_| !is_last).map(|(resource, _)| resource.clone());
     }
@@ -220,11 +214,11 @@ impl Selection {
     }
 
     /// Whether there are ready tasks that no claim has found blocked.
-    pub(super) fn overlooks(&self, snapshot: &Snapshot) -> bool {
+    pub(super) fn misses_ready(&self, snapshot: &Snapshot) -> bool {
         snapshot.ready.iter().any(|id| !self.blocked.contains_key(id))
     }
 
-    /// What keeps tasks from starting.
+    /// The reasons that keep tasks from starting.
     pub(super) fn reasons(&self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Vec<Reason>> {
         let admission = |task: &Task| facts::admit(task, Some(&context.me.id), &snapshot.coordination, &snapshot.backlog, now);
         let parked = all_parked(snapshot).filter_map(|task| match admission(task) {
@@ -234,8 +228,8 @@ impl Selection {
         self.blocked.values().map(|(_, reasons)| reasons.clone()).chain(parked).collect()
     }
 
-    /// Takes away what is over of the resources that tasks wait for, so that these return to the others: time or a death has ended
-    /// it, or the one that was to have it has gone without a word.
+    /// Reaps the awaited resources that are free after all, so that their parked tasks become ready: the grant has expired, or its holder
+    /// or the waiter with the reservation is dead.
     pub(super) fn reaps(&mut self, snapshot: &Snapshot, now: &Now, context: &Context) -> Vec<Request> {
         let returned = self.returns(snapshot, now);
         let is_free = |resource: &Resource, task: &Task| match facts::admit(
@@ -246,7 +240,7 @@ impl Selection {
             now,
         ) {
             Admission::Run => true,
-            // One behind the first may want less of a semaphore.
+            // A task behind the first may need fewer slots of a semaphore.
             Admission::Blocked(reasons) => {
                 let waits = reasons.iter().any(|reason| reason.resource().as_ref() == Some(resource));
                 !waits || snapshot.coordination.semaphores.get(&resource.name).is_some_and(|slots| slots.has_ended(now))
@@ -259,7 +253,8 @@ impl Selection {
         reaps.chain((!returned.is_empty()).then(|| AccountRequest::Return.into())).collect()
     }
 
-    /// The tasks that may wait for a limit of an account whose time has come: they are returned, as long as that changes something.
+    /// The tasks that may wait for an expired limit of an account. They are returned once for each state of the limit and first task, so
+    /// that a request without effect is not repeated.
     pub(super) fn returns(&mut self, snapshot: &Snapshot, now: &Now) -> BTreeSet<TaskId> {
         let parked: Vec<&Task> = parked(snapshot).map(|(_, task)| task).collect();
         let mut due = BTreeSet::new();
@@ -275,7 +270,7 @@ impl Selection {
         due
     }
 
-    /// Wakes somebody else in the place of runners that were woken and have not called since; or of this one, if it has no room.
+    /// Wakes other runners in place of runners that were woken and have not called since; or of this one, if it has no room.
     pub(super) fn passed_on(backlog: &Backlog, room: usize, now: &Now, context: &Context) -> Vec<Request> {
         let woken = backlog.runners.values().filter_map(|runner| Some((runner, runner.woken?)));
         let late = woken.filter(
@@ -286,7 +281,7 @@ impl Selection {
         late.map(|(runner, woken)| RunRequest::PassOn { runner: runner.id.clone(), woken }.into()).collect()
     }
 
-    /// Reports how many tasks wait for nothing but a slot.
+    /// Reports the number of tasks that only wait for a slot.
     pub(super) fn report_queued(&mut self, queued: usize, out: &mut Output) {
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         let delta = count(queued) - count(self.queued);
@@ -296,7 +291,7 @@ impl Selection {
         }
     }
 
-    /// A run could not be adopted.
+    /// Records that a run could not be adopted.
     pub(super) fn refuse(&mut self, run: RunId) {
         self.refused.insert(run);
     }
@@ -305,15 +300,15 @@ impl Selection {
         self.refused.contains(run)
     }
 
-    /// The live runs that nobody looks after.
+    /// The live runs whose owner is gone, and that this runner may adopt.
     pub(super) fn orphans(&self, backlog: &Backlog, context: &Context) -> Vec<Work> {
         let here = backlog.runs.values().filter(|run| run.is_within_reach_of(&context.me));
         let orphans = here.filter(|run| context.is_orphan(run, backlog) && context.concerns(&run.id));
         orphans.filter(|run| !self.is_refused(&run.id)).filter_map(|run| work(run, backlog)).collect()
     }
 
-    /// Removes the claims of those who died while they waited, each once, and lets the others pass those who were woken and do not try:
-    /// what was reserved for them is free then.
+    /// Removes the claims of processes that died while they waited, each once, and lets others pass the claims that were woken and are not
+    /// tried again: their reservations are free then.
     pub(super) fn dead_claims(&mut self, coordination: &Coordination, now: &Now, context: &Context) -> Vec<Request> {
         let seen = context.seen();
         let mut over: Vec<&WorkClaim> = coordination.claims.values().filter(|claim| claim.is_over(now)).collect();
@@ -328,13 +323,13 @@ impl Selection {
     }
 }
 
-/// When the next runner that was woken is taken for stalled.
+/// When the next woken runner counts as stalled.
 pub(super) fn next_unanswered(backlog: &Backlog, context: &Context) -> Option<Lease> {
     let others = backlog.runners.values().filter(|runner| runner.id != context.me.id);
     others.filter_map(|runner| runner.woken).map(|woken| woken + ANSWER_WITHIN).min()
 }
 
-/// The runs whose machine has been silent for too long, unless it can be found out from here what became of them.
+/// The runs whose machine has been silent for too long, unless this runner can adopt them and determine their state.
 pub(super) fn lost(backlog: &Backlog, now: &Now, context: &Context) -> Vec<Work> {
     let others = backlog.runs.values().filter(|run| run.owner != context.me.id && run.is_lost(now));
     let lost = others.filter(|run| !run.is_within_reach_of(&context.me) || !context.is_orphan(run, backlog));
@@ -345,7 +340,7 @@ fn work(run: &Run, backlog: &Backlog) -> Option<Work> {
     Some(Work { run: run.clone(), task: backlog.tasks.get(&run.task)?.clone() })
 }
 
-/// The runners that are dead, or silent for too long, and have left nothing behind.
+/// The runners that are dead, or silent for too long, and have no live runs.
 pub(super) fn gone_runners(backlog: &Backlog, now: &Now, context: &Context) -> Vec<RunnerId> {
     if context.only.is_some() {
         return Vec::new();
@@ -362,13 +357,13 @@ fn parked(snapshot: &Snapshot) -> impl Iterator<Item = (&Resource, &Task)> {
     snapshot.parked.iter().filter_map(move |(resource, id)| Some((resource, task(id)?)))
 }
 
-/// The same, and those behind them that were read.
+/// All parked tasks that were read: the first of each resource, and the tasks behind them.
 fn all_parked(snapshot: &Snapshot) -> impl Iterator<Item = &Task> {
     let behind = snapshot.parked_on.values().flatten().filter_map(|id| snapshot.backlog.tasks.get(id));
     parked(snapshot).map(|(_, task)| task).chain(behind.filter(|task| task.state == State::Pending))
 }
 
-/// What a task needs, with its own lock and that of its section.
+/// The needs of a task, with its own lock and the lock of its section.
 fn resources(task: &Task) -> impl Iterator<Item = Need> {
     let own = Need::Lock(task.id.lock());
     let section = task.spec.section.as_ref().map(|section| Need::Lock(section.lock()));

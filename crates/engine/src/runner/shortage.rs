@@ -1,11 +1,11 @@
-//! A machine that has not enough of something to start runs: their tasks stay pending, and the runner tries again later and
-//! later, at first with one.
+//! A machine that lacks a resource to start runs: their tasks stay pending, and the runner tries again with growing pauses, at first
+//! with one run.
 //!
 //! ```text
-//! as many as it may --a start fails for a shortage--> no more than live now
-//!        ^                                             |   when time has come: one more
+//! up to max_runs --a start fails for a shortage--> no more than are live now
+//!        ^                                             |   after the pause: one more
 //!        |                                             v
-//!        `-- all that it may have begun, or 16 ---- 2 more, 4 more, ... as long as all of them begin
+//!        `-- all ready tasks begun, or 16 more ---- 2 more, 4 more, ... as long as all of them begin
 //! ```
 
 use banksman_core::{Lease, Span};
@@ -28,27 +28,27 @@ pub(super) struct Shortage {
     pending: Vec<Request>,
 }
 
-/// How a runner goes on while there is a shortage.
+/// The state of a runner during a shortage.
 #[derive(Debug)]
 struct Backoff {
     /// The error, which names the resource that is short.
     error: Box<str>,
-    /// How often a try has failed.
+    /// The number of failed tries.
     failures: u32,
-    /// How many runs it may have meanwhile.
+    /// The most runs between the tries.
     most: usize,
-    /// How many more it tries to start.
+    /// How many more runs a try starts.
     more: usize,
     try_at: Lease,
     is_trying: bool,
-    /// How many of the last try are not known to have begun.
+    /// How many runs of the last try are not known to have begun.
     open: usize,
-    /// There was more to start than the last try allowed.
+    /// There were more tasks to start than the last try allowed.
     was_full: bool,
 }
 
 impl Backoff {
-    /// How many more runs it may have if so many live.
+    /// How many more runs the runner may have if `living` runs are live.
     fn room(&self, living: usize) -> usize {
         let most = self.most + if self.is_trying { self.more } else { 0 };
         most.saturating_sub(living)
@@ -65,12 +65,12 @@ impl Shortage {
         self.backoff.is_none()
     }
 
-    /// How many more runs it may have, of so many, if so many live.
+    /// Limits the room of the runner to what the shortage allows if `living` runs are live.
     pub(super) fn room(&self, room: usize, living: usize) -> usize {
         self.backoff.as_ref().map_or(room, |backoff| room.min(backoff.room(living)))
     }
 
-    /// A session could not begin, because the machine has not enough of something. So many have begun and live.
+    /// Records that a session could not begin because of a shortage. `begun` sessions have begun and have not ended.
     pub(super) fn found(&mut self, error: Box<str>, begun: usize, context: &Context, now: Lease, out: &mut Output) {
         let is_new = self.backoff.is_none();
         if is_new {
@@ -86,7 +86,7 @@ impl Shortage {
             open: 0,
             was_full: true,
         });
-        // Several of one try count once.
+        // Several failures of one try count once.
         let is_first = is_new || backoff.open > 0;
         backoff.error = error;
         (backoff.most, backoff.more, backoff.open, backoff.is_trying) = (begun, 1, 0, false);
@@ -104,36 +104,36 @@ impl Shortage {
         std::mem::take(&mut self.pending)
     }
 
-    /// When it tries to start more.
+    /// The time of the next try.
     pub(super) fn next_deadline(&self) -> Option<Lease> {
         self.backoff.as_ref().filter(|backoff| !backoff.is_trying).map(|backoff| backoff.try_at)
     }
 
-    /// Whether it is time to try to start more, which it does then.
+    /// Begins a try if it is due. Returns whether it was.
     pub(super) fn begin_try(&mut self, now: Lease) -> bool {
         let backoff = self.backoff.as_mut().filter(|backoff| !backoff.is_trying && backoff.try_at <= now);
         backoff.map(|backoff| backoff.is_trying = true).is_some()
     }
 
-    /// So many were claimed, which are to begin now; and there may be more.
+    /// Records the runs that a claim has started; if it `is_full`, there may be more tasks.
     pub(super) fn on_claimed(&mut self, started: usize, is_full: bool, sent_at: Lease) {
-        // What takes the place of a run that has ended is no try.
+        // A run that replaces an ended one is no try.
         if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_trying) {
-            // If one of them never tells, the next try comes all the same.
+            // If a start is never reported, the next try comes all the same.
             backoff.failures += 1;
             backoff.try_at = sent_at + backoff.pause();
             (backoff.is_trying, backoff.open, backoff.was_full) = (false, started, is_full);
         }
     }
 
-    /// There is nothing to start, so there is enough.
+    /// Ends the shortage if there is nothing to start.
     pub(super) fn nothing_to_start(&mut self, context: &Context, out: &mut Output) {
         if self.backoff.as_ref().is_some_and(|backoff| backoff.is_trying) {
             self.have_enough(context, out);
         }
     }
 
-    /// One more session has begun, so that so many have and live.
+    /// Records that one more session has begun. `begun` sessions have begun and have not ended.
     pub(super) fn session_begun(&mut self, begun: usize, context: &Context, now: Lease, out: &mut Output) {
         let Some(backoff) = self.backoff.as_mut() else { return };
         backoff.most = backoff.most.max(begun);

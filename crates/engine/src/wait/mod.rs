@@ -1,13 +1,13 @@
-//! How to wait: what to ask, whom to watch, and how long to sleep in between.
+//! Waiting for a resource: the requests to send, the processes to watch, and the time to sleep in between.
 //!
 //! ```text
-//!   request() --> store --> answer(reply) --> Ask            ask again at once
-//!                                         --> Probe(who)     look at these processes, then probed(…)
-//!                                         --> Sleep          until woken, one of these dies, or time passes; then ask
+//!   request() --> store --> answer(reply) --> Ask                send the request again at once
+//!                                         --> Probe(processes)   probe these processes, then probed(…)
+//!                                         --> Sleep              until woken, a process dies, or time passes; then ask
 //!                                         --> Done(reply)
 //! ```
 //!
-//! A wake-up is a hint; the row is the truth. Nothing here sleeps or looks: that is the driver's part.
+//! A wake-up is a hint; the row is the truth. Nothing here sleeps or probes: the driver does.
 
 pub(crate) mod take;
 
@@ -25,15 +25,15 @@ use crate::calls::manual::{self, LockedBy, Taking};
 use crate::calls::tasks::{TaskOutcome, TaskRequest};
 use crate::request::{Reply, Request, Seen};
 
-/// One who wants a lock, slots, or a task with all that it needs, from the first request to the end of the wait.
+/// The wait for a lock, for slots, or for a task with all its resources, from the first request to the end.
 #[derive(Debug)]
 pub struct Wait {
     what: What,
-    /// How long to sleep at most: covers wake-ups that were lost.
+    /// The longest sleep: covers lost wake-ups.
     poll: Span,
     ticket: Option<Ticket>,
     probes: Vec<Probe>,
-    /// The deadline that the patience was granted for.
+    /// The deadline for which the patience was granted.
     deadline: Option<Lease>,
     patience: Span,
     last: Option<(Reply, Stamp)>,
@@ -45,30 +45,30 @@ enum What {
     Task(TaskId, Box<Taking>),
 }
 
-/// What an answer says of those who are in the way.
+/// The processes in the way, according to a reply.
 struct Stand {
-    /// Once a whole group is dead, asking again changes something.
+    /// Once all processes of a group are dead, another request may succeed.
     groups: Vec<Vec<ProcessId>>,
-    /// The place, if it waits.
+    /// The position among the waiters, if it waits.
     waiting: Option<Waiting>,
     at: Stamp,
 }
 
-/// One look at a process.
+/// The result of probing a process.
 #[derive(Debug)]
 struct Probe {
     process: ProcessId,
     liveness: Liveness,
-    /// The store has heard of it. If the process still stands in the way then, it was not believed.
+    /// The result was sent to the store. If the process is still in the way then, the store did not accept it.
     is_reported: bool,
 }
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitAction {
     /// Send [`Wait::request`] to the store.
     Ask,
-    /// Look at these processes and report with [`Wait::probed`].
+    /// Probe these processes and report with [`Wait::probed`].
     Probe(Vec<ProcessId>),
     /// Sleep until woken, until one of these processes dies ([`Wait::probed`]), or for this long; then ask.
     Sleep {
@@ -81,12 +81,12 @@ pub enum WaitAction {
 }
 
 impl Wait {
-    /// Starts to ask for `resource`.
+    /// Waits for `resource`.
     pub fn new(resource: Resource, ask: Ask, poll: Span) -> Wait {
         Wait::for_what(What::Resource(resource, Box::new(ask)), poll)
     }
 
-    /// Starts to ask for a task with all that it needs.
+    /// Waits for a task with all its resources.
     pub fn for_task(task: TaskId, taking: Taking, poll: Span) -> Wait {
         Wait::for_what(What::Task(task, Box::new(taking)), poll)
     }
@@ -95,7 +95,7 @@ impl Wait {
         Wait { what, poll, ticket: None, probes: Vec::new(), deadline: None, patience: Span::ZERO, last: None }
     }
 
-    /// What to send to the store now.
+    /// The request to send to the store now.
     pub fn request(&self) -> Request {
         let probes = self.probes.iter().filter(|probe| probe.says_dead()).map(|probe| (probe.process.clone(), probe.liveness));
         let seen = Seen { probes: probes.collect(), patience: self.patience };
@@ -113,7 +113,7 @@ impl Wait {
         Request::Coordinate { command, seen }
     }
 
-    /// What to send to give up waiting, if this one waits.
+    /// The request that gives up the wait, if it has a ticket.
     pub fn leave(&self) -> Option<Request> {
         let ticket = self.ticket?;
         Some(match &self.what {
@@ -126,7 +126,7 @@ impl Wait {
         })
     }
 
-    /// Who is in the way of a task, as far as is known.
+    /// The holders that block a task, according to the last reply.
     pub fn locked_by(&self) -> &[LockedBy] {
         match &self.last {
             Some((Reply::Task(TaskOutcome::Waiting(waiting)), _)) => &waiting.locked_by,
@@ -134,12 +134,12 @@ impl Wait {
         }
     }
 
-    /// The runs that are in the way, as far as is known.
+    /// The runs that are in the way, according to the last reply.
     pub fn runs_in_the_way(&self) -> BTreeSet<RunId> {
         self.last.as_ref().map(|(reply, _)| runs_in_the_way(reply)).unwrap_or_default()
     }
 
-    /// Takes in the store's answer to [`Wait::request`].
+    /// Takes in the store's reply to [`Wait::request`].
     pub fn answer(&mut self, reply: Reply) -> WaitAction {
         for probe in self.probes.iter_mut().filter(|probe| probe.says_dead()) {
             probe.is_reported = true;
@@ -156,7 +156,7 @@ impl Wait {
         if let Some(waiting) = waiting {
             self.ticket = Some(waiting.ticket);
             if waiting.blocked.deadline != self.deadline {
-                // The holder has shown itself since: the time it was owed for a stall is settled.
+                // The holder has renewed its grant since, so the extra time for a stall is used up.
                 self.deadline = waiting.blocked.deadline;
                 self.patience = Span::ZERO;
             }
@@ -164,7 +164,7 @@ impl Wait {
         self.on_answer(reply, at)
     }
 
-    /// Takes in what a look at processes found.
+    /// Takes in the results of probes.
     pub fn probed(&mut self, found: impl IntoIterator<Item = (ProcessId, Liveness)>) -> WaitAction {
         for (process, liveness) in found {
             self.probes.retain(|probe| probe.process != process);
@@ -176,23 +176,23 @@ impl Wait {
         }
     }
 
-    /// Tells that this process itself was stalled for so long, perhaps with all the others.
+    /// Records that this process itself was stalled, perhaps with all the others.
     pub fn stalled(&mut self, late: Span) {
         self.patience = self.patience + late;
     }
 
-    /// Decides over the last reply, with what is known of those who stand in the way.
+    /// Decides from the last reply and the probes of the processes in the way.
     fn on_answer(&mut self, reply: Reply, at: Stamp) -> WaitAction {
         let Some(Stand { groups, waiting, .. }) = stand(&reply) else { return WaitAction::Done(reply) };
         let is_in_the_way = |probe: &Probe| groups.iter().flatten().any(|process| *process == probe.process);
-        // A claim that one part blocks leaves nothing in the store, not even that the holder of another part is dead.
+        // A claim that is blocked by one part changes nothing in the store, so the death of another part's holder must be sent again.
         self.probes.retain(|probe| probe.says_dead() || is_in_the_way(probe));
         let unknown: Vec<ProcessId> = groups.iter().flatten().filter(|process| self.probe(process).is_none()).cloned().collect();
         if !unknown.is_empty() {
             self.last = Some((reply, at));
             return WaitAction::Probe(unknown);
         }
-        if groups.iter().any(|group| self.has_run_since(group)) {
+        if groups.iter().any(|group| self.is_unreported_death(group)) {
             return WaitAction::Ask;
         }
         let Some(waiting) = waiting else { return WaitAction::Done(reply) };
@@ -204,8 +204,8 @@ impl Wait {
         WaitAction::Sleep { watch, at_most: due.map_or(self.poll, |due| due.min(self.poll)), waiting }
     }
 
-    /// Whether the whole group is dead and the store has not heard of it yet.
-    fn has_run_since(&self, group: &[ProcessId]) -> bool {
+    /// Whether all processes of a group are dead, which was not reported to the store yet.
+    fn is_unreported_death(&self, group: &[ProcessId]) -> bool {
         let probes: Vec<&Probe> = group.iter().filter_map(|process| self.probe(process)).collect();
         !group.is_empty() && probes.iter().all(|probe| probe.says_dead()) && probes.iter().any(|probe| !probe.is_reported)
     }
@@ -215,7 +215,7 @@ impl Wait {
     }
 }
 
-/// The answer of a lock or a semaphore; one that is nobody's if something else was asked.
+/// The outcome of a lock or a semaphore; `Undefined` for any other request.
 fn outcome(reply: &Reply) -> &Outcome {
     match reply {
         Reply::Coordinate { outcome, .. } => outcome,
@@ -223,7 +223,7 @@ fn outcome(reply: &Reply) -> &Outcome {
     }
 }
 
-/// The runs that hold what was asked for, if it was not granted.
+/// The runs that hold the requested resource, if it was not granted.
 pub fn runs_in_the_way(reply: &Reply) -> BTreeSet<RunId> {
     let of_locks = |locked_by: &[LockedBy]| locked_by.iter().filter_map(|one| one.holder.run()).collect();
     let of_grants = |blocked: &Blocked| blocked.holders.iter().filter_map(|grant| grant.claim.holder.run()).collect();
@@ -243,10 +243,10 @@ pub fn runs_in_the_way(reply: &Reply) -> BTreeSet<RunId> {
     }
 }
 
-/// What an answer says of those who are in the way; nothing if it is the last word.
+/// The processes in the way, according to a reply; `None` if the reply is final.
 fn stand(reply: &Reply) -> Option<Stand> {
-    // Each of them alone would break the circle if it were dead.
-    let circle = |cycle: &[Link]| {
+    // The death of any single process would break the cycle.
+    let each = |cycle: &[Link]| {
         let processes = cycle.iter().flat_map(|link| [&link.process].into_iter().chain(&link.before));
         processes.map(|process| vec![process.clone()]).collect()
     };
@@ -257,12 +257,12 @@ fn stand(reply: &Reply) -> Option<Stand> {
             }
             Outcome::Lock(lock::Outcome::Busy(Blocked { watch, .. }))
             | Outcome::Semaphore(semaphore::Outcome::Full { blocked: Blocked { watch, .. }, .. }) => (watch.clone(), None, *at),
-            Outcome::Deadlock(cycle) => (circle(cycle), None, *at),
+            Outcome::Deadlock(cycle) => (each(cycle), None, *at),
             _ => return None,
         },
         Reply::Task(TaskOutcome::Waiting(claim)) => (claim.waiting.blocked.watch.clone(), Some(claim.waiting.clone()), claim.at),
         Reply::Task(TaskOutcome::Locked(locked_by)) => (locked_by.watch.clone(), None, Stamp::default()),
-        Reply::Task(TaskOutcome::Deadlock(cycle)) => (circle(cycle), None, Stamp::default()),
+        Reply::Task(TaskOutcome::Deadlock(cycle)) => (each(cycle), None, Stamp::default()),
         _ => return None,
     };
     Some(Stand { groups, waiting, at })

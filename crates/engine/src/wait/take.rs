@@ -1,8 +1,8 @@
-//! How to wait for an item of a queue: what to ask, whom to watch, and how long to sleep in between.
+//! Waiting for an item of a queue: the requests to send, the process to watch, and the time to sleep in between.
 //!
-//! A push wakes the first in line, and whoever takes an item while there is more wakes the next. Each watches the process
-//! before it: if that dies, the store is told, and nobody is held up by the dead. Only the first in line looks when the
-//! time of an item comes. Nothing here sleeps or looks: that is the driver's part.
+//! A push wakes the first waiter, and a take that leaves items wakes the next one. Each waiter watches the process of the waiter before
+//! it: if that process dies, its death is reported to the store, so that no waiter is blocked by a dead one. Only the first waiter wakes
+//! up when a delayed item becomes available. Nothing here sleeps or probes: the driver does.
 
 use banksman_core::queue::{Input, Outcome, Waiting};
 use banksman_core::resource::grant::WaitingProcess;
@@ -11,29 +11,29 @@ use banksman_core::{HolderId, Liveness, Name, ProcessId, Span, Ticket};
 use crate::calls::queues::QueueRequest;
 use crate::request::{Reply, Request, Seen};
 
-/// One who wants an item, from the first request to the end of the wait.
+/// The wait for an item, from the first request to the end.
 #[derive(Debug)]
 pub struct Taking {
     queue: Name,
     holder: HolderId,
-    /// How it can be woken; it does not wait if there is none.
+    /// The waiting process; `None` to not wait.
     standing: Option<WaitingProcess>,
-    /// How long to sleep at most: covers wake-ups that were lost.
+    /// The longest sleep: covers lost wake-ups.
     poll: Span,
     ticket: Option<Ticket>,
-    /// Processes that are dead, and that the store has not heard of yet.
+    /// Dead processes that were not reported to the store yet.
     dead: Vec<(ProcessId, Liveness)>,
-    /// The process before it that was looked at last, with what was found.
-    looked: Option<(ProcessId, Liveness)>,
+    /// The last probed process of the waiter before this one, with the result.
+    probed: Option<(ProcessId, Liveness)>,
     patience: Span,
 }
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeAction {
     /// Send [`Taking::request`] to the store.
     Ask,
-    /// Look at this process and report with [`Taking::probed`]; then go on with what stood before.
+    /// Probe this process and report with [`Taking::probed`], together with this `Waiting`.
     Probe(ProcessId, Waiting),
     /// Sleep until woken, until this process dies ([`Taking::probed`]), or for this long; then ask.
     Sleep {
@@ -46,25 +46,24 @@ pub enum TakeAction {
 }
 
 impl Taking {
-    /// Starts to ask for an item.
     pub fn new(queue: Name, holder: HolderId, standing: Option<WaitingProcess>, poll: Span) -> Taking {
-        Taking { queue, holder, standing, poll, ticket: None, dead: Vec::new(), looked: None, patience: Span::ZERO }
+        Taking { queue, holder, standing, poll, ticket: None, dead: Vec::new(), probed: None, patience: Span::ZERO }
     }
 
-    /// What to send to the store now.
+    /// The request to send to the store now.
     pub fn request(&self) -> Request {
         let input = Input::Take { holder: self.holder.clone(), wait: self.standing.clone(), ticket: self.ticket };
         let seen = Seen { probes: self.dead.clone(), patience: self.patience };
         Request::Queue(QueueRequest { queue: self.queue.clone(), input, seen })
     }
 
-    /// What to send to give up waiting, if this one waits.
+    /// The request that gives up the wait, if it has a ticket.
     pub fn leave(&self) -> Option<Request> {
         let input = Input::Leave { ticket: self.ticket? };
         Some(Request::Queue(QueueRequest::new(self.queue.clone(), input)))
     }
 
-    /// Takes in the store's answer to [`Taking::request`].
+    /// Takes in the store's reply to [`Taking::request`].
     pub fn answer(&mut self, reply: Reply) -> TakeAction {
         self.dead.clear();
         self.patience = Span::ZERO;
@@ -73,17 +72,17 @@ impl Taking {
         let due = waiting.next.map(|next| next - at.lease);
         let at_most = due.map_or(self.poll, |due| due.min(self.poll));
         match &waiting.before {
-            Some(before) if self.looked.as_ref().is_none_or(|(looked, _)| looked != before) => {
+            Some(before) if self.probed.as_ref().is_none_or(|(probed, _)| probed != before) => {
                 TakeAction::Probe(before.clone(), waiting.clone())
             }
-            // If the store has heard of a death and the dead still stands there, it was not believed.
+            // If a death was reported and the process is still there, the store did not accept the report.
             before => TakeAction::Sleep { watch: before.clone().filter(|_| self.can_watch()), at_most, waiting: waiting.clone() },
         }
     }
 
-    /// Takes in what a look at the process before it has found.
+    /// Takes in the result of probing the process of the waiter before this one.
     pub fn probed(&mut self, process: ProcessId, liveness: Liveness, waiting: Waiting) -> TakeAction {
-        self.looked = Some((process.clone(), liveness));
+        self.probed = Some((process.clone(), liveness));
         match liveness {
             Liveness::Dead | Liveness::OtherBoot => {
                 self.dead.push((process, liveness));
@@ -94,13 +93,13 @@ impl Taking {
         }
     }
 
-    /// Tells that this process itself was stalled for so long, perhaps with all the others.
+    /// Records that this process itself was stalled, perhaps with all the others.
     pub fn stalled(&mut self, late: Span) {
         self.patience = self.patience + late;
     }
 
     fn can_watch(&self) -> bool {
-        matches!(self.looked, Some((_, Liveness::Alive)))
+        matches!(self.probed, Some((_, Liveness::Alive)))
     }
 }
 
@@ -135,29 +134,29 @@ mod tests {
     }
 
     #[test]
-    fn the_first_in_line_looks_when_an_item_is_due_and_the_others_watch_the_one_before() {
+    fn the_first_waiter_wakes_for_due_items_and_others_watch_predecessors() {
         let mut first = taking();
         assert_eq!(sleeps(&first.answer(waiting(None, Some(1_300)))), (None, 300));
         assert_eq!(sleeps(&first.answer(waiting(None, None))), (None, 5_000));
         assert!(matches!(first.leave(), Some(Request::Queue(request)) if request.input == Input::Leave { ticket: Ticket(9) }));
 
         let mut second = taking();
-        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it probes first") };
         assert_eq!(sleeps(&second.probed(before, Liveness::Alive, stood)), (Some(2), 5_000));
-        assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (Some(2), 5_000), "it has looked before");
+        assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (Some(2), 5_000), "it has probed before");
     }
 
     #[test]
-    fn the_store_hears_of_a_death_once() {
+    fn a_death_is_reported_to_the_store_once() {
         let mut second = taking();
-        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it looks first") };
+        let TakeAction::Probe(before, stood) = second.answer(waiting(Some(2), None)) else { panic!("it probes first") };
         assert_eq!(second.probed(before, Liveness::Dead, stood), TakeAction::Ask);
         let probes = |taking: &Taking| match taking.request() {
             Request::Queue(request) => request.seen.probes.len(),
             other => panic!("{other:?}"),
         };
         assert_eq!(probes(&second), 1);
-        // The store did not believe it: there is nothing to watch, and the slow look remains.
+        // The store did not accept the report: there is nothing to watch, and only the poll remains.
         assert_eq!(sleeps(&second.answer(waiting(Some(2), None))), (None, 5_000));
         assert_eq!(probes(&second), 0);
     }

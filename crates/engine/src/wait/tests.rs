@@ -21,7 +21,7 @@ fn standing() -> WaitingProcess {
     WaitingProcess { process, address: None, lease: None }
 }
 
-/// A store, and how many transactions have written something.
+/// A store, and the number of its transactions.
 struct World(Store, usize);
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Waits until the lock is given back, and says how many transactions that took.
+    /// Waits, and releases the lock as soon as the wait sleeps. Returns the number of transactions of the wait.
     fn wait(&mut self, mut wait: Wait, lock: &str, epoch: Epoch) -> (usize, Reply) {
         let before = self.1;
         let mut action = WaitAction::Ask;
@@ -61,9 +61,9 @@ impl World {
     }
 }
 
-/// The budget is two more than for a plain lock; it needs none.
+/// The budget allows two transactions more than for a plain lock; none is needed.
 #[test]
-fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
+fn a_wait_for_a_claim_takes_no_more_transactions_than_for_a_lock() {
     let mut world = World(sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap(), 0);
     let poll = Span::from_secs(5);
     let epoch = world.hold("plain");
@@ -85,7 +85,7 @@ fn a_wait_for_a_claim_takes_as_many_transactions_as_one_for_a_lock() {
     assert!(claim <= plain, "{claim} against {plain}");
 }
 
-/// What is proven of one holder is not forgotten when the other one is asked about: a claim that is blocked writes nothing down.
+/// The proven death of one holder is not forgotten when the other is probed: a blocked claim stores nothing.
 #[test]
 fn a_claim_passes_two_holders_who_died_one_after_the_other() {
     let mut world = World(sqlite::memory(Box::new(ManualMachine::at(1_000))).unwrap(), 0);
@@ -120,13 +120,13 @@ fn a_claim_passes_two_holders_who_died_one_after_the_other() {
             }
         };
     }
-    panic!("it asks about one and the other by turns");
+    panic!("it probes the two holders alternately for ever");
 }
 
-/// Three processes that wait for tasks are stopped, and no runner is there. Who waits for a lock that they need gets it after the turn of the
-/// first and that of the two others.
+/// Three processes that wait for tasks are stopped, and there is no runner. A waiter for a lock that they need gets it after the turn of the
+/// first and the common turn of the two others.
 #[test]
-fn a_lock_is_for_the_next_in_line_after_two_turns_however_many_processes_are_stopped() {
+fn a_lock_passes_any_number_of_stopped_claims_after_two_turns() {
     let clock = ManualMachine::at(1_000);
     let mut world = World(sqlite::memory(Box::new(clock.clone())).unwrap(), 0);
     let epoch = world.hold("need");

@@ -1,4 +1,4 @@
-//! What can be said of where a task is, as data.
+//! The explanation of the state of a task, as data.
 
 use banksman_core::agent::limit::AccountLimit;
 use banksman_core::backlog::{Run, Session, Shortage};
@@ -15,18 +15,18 @@ use banksman_core::{DecisionId, HolderId, Lease, MessageId, Name, RunId, RunnerI
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
     pub task: Task,
-    /// The word for how it stands, with what dependencies tell.
+    /// The displayed status, which depends on dependencies, too.
     pub status: Status,
-    /// The moment of which all this is true.
+    /// The time of the snapshot.
     pub at: Stamp,
     pub answer: Answer,
-    /// What becomes of the item that it is an attempt at, if it is one.
+    /// The future of its item, if the task is an attempt at one.
     pub item_future: Option<ItemFuture>,
     /// Whether a runner that takes tasks is alive.
     pub has_runner: bool,
-    /// How many of its dependencies hold it back.
+    /// The number of dependencies that block it.
     pub unmet: usize,
-    /// Those who wait to work on it, and were woken because it is their turn, but do not answer.
+    /// The processes that wait to work on the task and were woken in their turn, but do not answer.
     pub unanswered: Vec<Unanswered>,
 }
 
@@ -39,38 +39,37 @@ pub struct Unanswered {
     pub since: Lease,
 }
 
-/// What becomes of an item, as one of the attempts at it sees it.
+/// The future of an item, from the view of one of its attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemFuture {
     /// The end of this attempt decides.
     Open,
-    /// It waits for the next attempt.
+    /// The item waits for the next attempt.
     Waits,
-    /// Another attempt is made at it.
+    /// Another attempt is in progress.
     Again {
         holder: HolderId,
-        /// The task of it, if the same worker makes it.
+        /// The task of that attempt, if the same worker makes it.
         task: Option<TaskId>,
     },
     Dead {
-        /// The queue in which it is: its own, or the one for its dead letters.
+        /// The queue of the item: its own, or the dead-letter queue.
         queue: Name,
         reason: Box<str>,
     },
-    /// It is done, or was removed.
+    /// The item is completed, or was removed.
     Gone,
 }
 
-/// Why a task is where it is.
+/// The reason for the state of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     Waits(Vec<Cause>),
-    /// Nothing stands in the way, and this runner has room for it.
+    /// Nothing blocks the task, and this runner has room for it.
     Starting(RunnerId),
-    /// A run works on it.
     Running {
         run: Attended,
-        /// Since when it looks stuck, and why.
+        /// Since when the run is stuck, and why.
         stuck: Option<(Stamp, Stuck)>,
     },
     Stopping {
@@ -78,44 +77,44 @@ pub enum Answer {
         since: Stamp,
         then: After,
     },
-    /// It is done, as far as it depends on itself, and waits for its children.
+    /// The task itself is done, and waits for its children.
     Awaiting {
-        /// Those that have not ended.
+        /// The children that have not ended.
         children: Vec<Link>,
-        /// Until when they have time; without it they are being ended.
+        /// The time until which they may run; `None` if they are being ended.
         until: Option<Lease>,
     },
-    /// It cannot go on by itself: a person decides.
+    /// The task needs the decision of a person.
     AwaitingDecision {
         decision: DecisionId,
         question: Option<Question>,
     },
-    /// A person works on it.
+    /// A person works on the task.
     Manual {
         holder: HolderId,
-        /// Until when, if time alone ends it.
+        /// When the claim expires.
         until: Option<Lease>,
     },
-    /// It goes through the phases of its pipeline.
+    /// The task is in the phases of its pipeline.
     InPhases(Box<Phases>),
     /// Its work is in the merge queue.
     Landing(Box<LandingPlace>),
-    /// A person looks at it. If its work came out of a merge queue, this entry says why.
+    /// A person reviews the task. If its work was returned from a merge queue, this entry has the reason.
     Review(Option<Box<Entry>>),
     Over {
         done: TaskEnd,
-        /// Its last run, if it had one and it was looked up.
+        /// Its last run, if it had one and the run was read.
         last: Option<Box<Run>>,
         /// Its pipeline, if it has one.
         pipeline: Option<Box<Pipeline>>,
     },
 }
 
-/// How far the work of a task has come in a merge queue.
+/// The progress of the work of a task in a merge queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LandingPlace {
     pub entry: Option<Entry>,
-    /// Why nothing lands on the target, if so.
+    /// The pause of the target, if nothing lands on it.
     pub paused: Option<Pause>,
     /// How many entries come before it.
     pub ahead: usize,
@@ -123,120 +122,119 @@ pub struct LandingPlace {
     pub author_before: Option<TaskId>,
     /// Why its commit cannot be checked here, if so.
     pub uncheckable: Option<Box<str>>,
-    /// Whether a runner is alive that can go on with it.
+    /// Whether a runner is alive that can continue the entry.
     pub has_runner: bool,
 }
 
-/// Where a task is that goes through phases.
+/// The state of a task that is in phases.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Phases {
-    /// Its pipeline, which says how it stands.
     pub pipeline: Pipeline,
-    /// The task of its phase, and why that is where it is.
+    /// The task of the current phase, and the reason for its state.
     pub phase: Option<(TaskId, Answer)>,
-    /// What the guard that holds it up says now, if that can be told from the store alone.
+    /// The current result of the blocking guard, if the store alone can give it.
     pub guard: Option<GuardResult>,
-    /// Whether a runner is alive that can go on with it.
+    /// Whether a runner is alive that can continue the pipeline.
     pub has_runner: bool,
 }
 
-/// Something that must change before the task can start.
+/// A condition that must change before the task can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// It has nothing for a runner to do: it is for people.
+    /// The task has no work for a runner: it is manual.
     Manual,
-    /// A person wants that it is not started.
+    /// A person has paused the project or the task.
     Paused {
         pause: banksman_core::Pause,
-        /// Whether that is for this task alone.
+        /// Whether the pause is for this task alone.
         is_task: bool,
     },
-    /// It rests between two attempts.
+    /// The task is in backoff between two attempts.
     Backoff {
         until: Lease,
-        /// Why its last session could not begin, if it rests for that.
+        /// Why its last session could not begin, if that caused the backoff.
         not_begun: Option<Box<str>>,
-        /// What kept its agent from working, if it rests for that: the agent, the reason, and its words.
+        /// The agent, the reason and the message, if a failure of its agent caused the backoff.
         agent: Option<(Name, RetryReason, Box<str>)>,
     },
-    /// As many roots as allowed are under way, or will be before this one: those that came earlier and wait for nothing but room.
+    /// As many roots as allowed are under way, or will be before this one: earlier roots that only wait for room.
     Roots {
         limit: u32,
-        /// Which ones, and since when they stand as they do.
+        /// The roots under way, with the time of their last change.
         roots: Vec<(TaskId, Title, Stamp)>,
         /// How many ready tasks come before this one.
         ahead: u64,
     },
-    /// A task that must come first is not completed.
+    /// A dependency is not completed.
     Dependency(Chain),
-    /// A task that must come first has just ended, and very many wait for it: they learn of it a page at a time.
+    /// A dependency has just ended, and it has very many dependents: they are notified a page at a time.
     PassedOn { task: TaskId },
     /// A lock or slots are taken: `Section`, `TaskLock`, `Lock`, `Slots`, `Undefined` or `NoSlot` of admission.
     Taken {
         reason: Reason,
         holders: Vec<Holder>,
-        /// Who waits for it, then the claims that it is kept for when it is free.
+        /// The waiters, then the claims for which the resource is reserved when it is free.
         line: Vec<(HolderId, Stamp)>,
-        /// How many ready tasks come before this one, if a run slot is what is missing.
+        /// How many ready tasks come before this one, if a run slot is missing.
         ahead: u64,
     },
     /// The account of its agent is limited, or not logged in, or the budget of the day is spent.
     AccountLimit { agent: Name, limit: Box<AccountLimit> },
-    /// A run that others look after, or nobody, still lives in its exclusive section.
+    /// A run of another runner, or of none, is still live in its exclusive section.
     SectionBusy { name: Title, run: Attended, task: TaskId },
     NoRunner {
         /// How many ready tasks come before this one.
         ahead: u64,
     },
-    /// Runners are alive, and none of them can take it.
+    /// Runners are alive, but none of them can take the task.
     NoRunnerFree {
-        /// Each of them, with what keeps it from it.
+        /// The runners, each with its obstacles.
         runners: Vec<(RunnerId, Vec<Obstacle>)>,
         /// How many ready tasks come before this one.
         ahead: u64,
     },
 }
 
-/// What keeps one runner from taking the task.
+/// A reason why one runner cannot take the task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It works in these sections only.
+    /// The runner serves these sections only.
     OtherSections(Vec<Title>),
-    /// It has as many runs as it may.
+    /// The runner has as many runs as it may.
     Full(u32),
     /// The exclusive section of the task: a `Taken` or a `SectionBusy`.
     Section(Box<Cause>),
-    /// Its machine has not enough of something to start more runs.
+    /// The machine of the runner lacks a resource to start more runs.
     Short(Shortage),
 }
 
-/// A dependency, followed to where the waiting begins.
+/// A dependency, followed to the task that causes the wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
-    /// The dependency, what it waits for, and so on.
+    /// The dependency, its own dependency, and so on.
     pub links: Vec<Link>,
-    /// What is the matter with the last of them.
+    /// The state of the last task.
     pub end: ChainEnd,
 }
 
-/// A task that is waited for.
+/// A task of a chain of dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub id: TaskId,
-    /// What people call it; unknown if it is gone.
+    /// The title; `None` if the task is gone.
     pub title: Option<Title>,
-    /// How it stands; `None` if it is gone.
+    /// The status; `None` if the task is gone.
     pub status: Option<Status>,
     pub since: Option<Stamp>,
 }
 
-/// What is the matter with the last task of a chain.
+/// The reason at the end of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChainEnd {
     Gone,
-    /// The chain goes on; it was not followed further.
+    /// The chain continues, but was not followed further.
     More,
-    /// The tasks wait for each other. The first is named again as the last.
+    /// The tasks wait for each other. The first one is repeated as the last.
     Cycle(Vec<TaskId>),
     Because(Box<Answer>),
 }
@@ -246,57 +244,56 @@ pub enum ChainEnd {
 pub enum Life {
     Alive,
     Gone,
-    /// It cannot be seen from here. It may.
+    /// The runner cannot be observed from here, and may live.
     Unknown,
 }
 
-/// A live run, and who looks after it.
+/// A live run, and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attended {
     pub id: RunId,
     /// Counted from 0.
     pub attempt: u32,
     pub started: Stamp,
-    /// Its processes, once it is known that they were started.
+    /// Its processes, once they are known to have been started.
     pub session: Option<Session>,
-    /// Who looks after it.
     pub owner: RunnerId,
     pub life: Life,
-    /// Who will look after it, if its owner is gone.
+    /// The runner that will adopt the run, if its owner is gone.
     pub heir: Option<RunnerId>,
-    /// The open question to a person whether it may be ended: its keeper is dead, and its processes cannot be proven to be; or its session was
-    /// not seen for long.
+    /// The open question to a person whether the run may be ended: its keeper is dead, but its processes cannot be proven dead; or its
+    /// session was not observed for too long.
     pub asked: Option<DecisionId>,
-    /// The message in its prompt that holds the dispatch lock of its task until its session is seen.
+    /// The message in its prompt that holds the dispatch lock of its task until its session is observed.
     pub prompted: Option<MessageId>,
     /// Why its keeper does not answer, if it was asked and does not.
     pub silence: Option<Box<str>>,
-    /// How its session has ended, if it has while nobody looked after it: that is not recorded yet.
+    /// How its session has ended, if it has ended without an owner: its end is not recorded yet.
     pub ended: Option<Box<str>>,
 }
 
 impl Attended {
-    /// Whether its session has ended and no runner will record that.
+    /// Whether its session has ended and no runner will record the end.
     pub fn is_unrecorded(&self) -> bool {
         self.ended.is_some() && self.heir.is_none()
     }
 }
 
-/// Who holds something.
+/// The holder of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Who, since when, and until when if time alone ends it.
+    /// The holder, since when, and until when if the grant expires.
     pub holding: Holding,
     /// Its processes.
     pub pids: Vec<i32>,
-    /// Why the grant is over though it is still there.
+    /// Why the grant is over although it still exists.
     pub over: Option<grant::Reason>,
-    /// The run, with its task, if it is one.
+    /// The run, with its task, if the holder is a run.
     pub run: Option<(Attended, TaskId, Title)>,
 }
 
 impl Why {
-    /// Whether a runner has it, or will take it at once.
+    /// Whether a runner has the task, or will take it at once.
     pub fn is_started(&self) -> bool {
         match &self.answer {
             Answer::Waits(_) => false,
@@ -305,7 +302,7 @@ impl Why {
         }
     }
 
-    /// Its place in the queue for a run, if it waits in one.
+    /// The position in the queue for a run, if the task is queued.
     pub fn position(&self) -> Option<u64> {
         match &self.answer {
             Answer::Waits(causes) if self.status == Status::Pending => causes.iter().filter_map(Cause::position).max(),
@@ -315,7 +312,7 @@ impl Why {
 }
 
 impl Cause {
-    /// The place in the queue, if this is something that tasks queue for.
+    /// The position in the queue, if tasks queue for this cause.
     pub fn position(&self) -> Option<u64> {
         match self {
             Cause::Taken { reason: Reason::NoSlot { .. }, ahead, .. } => Some(ahead + 1),

@@ -1,4 +1,4 @@
-//! What must change before a pending task can start, and who has what it waits for.
+//! The causes that keep a pending task from starting, and the holders of the resources that it waits for.
 
 use banksman_core::backlog::{Run, Runner};
 use banksman_core::event::{Kind, Resource};
@@ -14,7 +14,7 @@ use super::chains::{Stop, chains, unmet};
 use crate::facts;
 
 impl<'a> Situation<'a> {
-    /// All that must change before a pending task can start.
+    /// All causes that keep a pending task from starting.
     pub(super) fn causes(&self, task: &Task, before: &[(TaskId, u64)]) -> Vec<Cause> {
         let mut causes = Vec::new();
         let is_manual = task.spec.work.is_none();
@@ -27,15 +27,15 @@ impl<'a> Situation<'a> {
                     causes.push(Cause::Backoff { until, not_begun: self.not_begun(task), agent: self.kept_from_working(task) });
                 }
                 Reason::Paused { pause, is_task } => causes.push(Cause::Paused { pause, is_task }),
-                // It is asked why the task is parked, not why it is not started.
+                // The answer about the decision comes from the state of the task.
                 Reason::Decision(_) => {}
-                // Whether there is a place for it is asked below.
+                // The places for roots are checked below.
                 Reason::NoRoot { .. } => {}
-                // All of them are followed below.
+                // The dependencies are followed below.
                 Reason::Dependency { .. } => {}
-                // What keeps a runner out of a section differs from runner to runner. Without any, it is for whoever comes.
+                // The obstacles of a section differ from runner to runner. Without a runner, they hold for any runner that comes.
                 Reason::Section { .. } | Reason::SectionBusy { .. } if runner.is_some() => {}
-                // People need all that runs need, but for a run slot.
+                // People need the same resources as runs, except for a run slot.
                 Reason::NoSlot { .. } if is_manual => {}
                 Reason::AccountLimit { agent, limit } => causes.push(Cause::AccountLimit { agent, limit }),
                 Reason::SectionBusy { name, run, .. } => causes.extend(self.section_busy(name, &run)),
@@ -48,7 +48,7 @@ impl<'a> Situation<'a> {
                 | Reason::NoSlot { .. } => causes.push(self.taken(reason, before)),
             }
         }
-        // Slots come last: they are what people can do least about.
+        // Slots come last: people can do least about them.
         let is_slot = |cause: &Cause| matches!(cause, Cause::Taken { reason: Reason::NoSlot { .. }, .. });
         let at = causes.iter().position(is_slot).unwrap_or(causes.len());
         causes.splice(at..at, self.overtaken_by_roots(task, runner, before));
@@ -57,17 +57,17 @@ impl<'a> Situation<'a> {
         let at = causes.iter().take_while(|cause| matches!(cause, Cause::Manual | Cause::Paused { .. })).count();
         causes.splice(at..at, dependencies);
         let edges = self.backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
-        // It may be among those that have not learned of it yet.
+        // The task may be a dependent that was not notified yet.
         let ended = self.fan_out.filter(|ended| causes.is_empty() && edges.iter().any(|edge| edge.on == **ended));
         causes.extend(ended.map(|ended| Cause::PassedOn { task: ended.clone() }));
         causes.extend((!is_manual).then(|| self.no_runner(task, before)).flatten());
         causes
     }
 
-    /// The places that are left go to the roots that came earlier, and would begin if there were room for a run.
+    /// The cause that the remaining places go to earlier roots, which would begin if there were room for a run.
     fn overtaken_by_roots(&self, task: &Task, runner: Option<&Runner>, before: &[(TaskId, u64)]) -> Option<Cause> {
         let limit = facts::root_limit(self.backlog);
-        // People begin what they like.
+        // People begin manual roots without a limit.
         if limit == 0 || task.spec.work.is_none() || task.spec.parent.is_some() || roots::is_under_way(task) {
             return None;
         }
@@ -79,7 +79,7 @@ impl<'a> Situation<'a> {
         is_full.then(|| Cause::Roots { limit, roots, ahead: ahead() })
     }
 
-    /// What keeps every runner from taking the task, each for itself.
+    /// The cause that no runner can take the task, with the obstacles of each.
     fn no_runner(&self, task: &Task, before: &[(TaskId, u64)]) -> Option<Cause> {
         let runners: Vec<_> = self.workers().map(|runner| (runner.id.clone(), self.obstacles(task, runner))).collect();
         if runners.is_empty() {
@@ -90,7 +90,7 @@ impl<'a> Situation<'a> {
         all.then_some(Cause::NoRunnerFree { runners, ahead })
     }
 
-    /// What keeps one runner from taking the task, whatever else stands in the way.
+    /// The obstacles that keep one runner from taking the task, apart from all other causes.
     pub(super) fn obstacles(&self, task: &Task, runner: &Runner) -> Vec<Obstacle> {
         let mut obstacles = Vec::new();
         let sections = &runner.sections;
@@ -98,7 +98,7 @@ impl<'a> Situation<'a> {
             let named = sections.iter().filter_map(|id| self.backlog.sections.get(id));
             obstacles.push(Obstacle::OtherSections(named.map(|section| section.name.clone()).collect()));
         }
-        // One that waits for others has given its slot back, and its place with it.
+        // A run that waits for others has freed its slot, and its place with it.
         let slots = self.coordination.semaphores.get(&Name::runs());
         let is_at_work = |run: &&Run| slots.is_none_or(|slots| slots.holders.contains_key(&run.id.holder()));
         let own = self.backlog.runs.values().filter(|run| run.is_live() && run.owner == runner.id);
@@ -125,7 +125,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// Whether a ready task waits for nothing but room, or a runner.
+    /// Whether a ready task only waits for room or a runner.
     pub(super) fn is_queued(&self, task: &Task) -> bool {
         let causes = self.causes(task, &[]);
         !causes.is_empty() && causes.iter().all(|cause| cause.position().is_some())
@@ -138,15 +138,15 @@ impl<'a> Situation<'a> {
 
     fn taken(&self, reason: Reason, before: &[(TaskId, u64)]) -> Cause {
         let resource = reason.resource().expect("only what is taken comes here");
-        let (grants, line) = self.grants(&resource);
+        let (grants, waiters) = self.grants(&resource);
         let holder = |holding: &Holding| {
             let grant = grants.iter().find(|grant| grant.claim.holder == holding.holder);
             self.holder(holding.clone(), grant.copied())
         };
         let holders = reason.holders().iter().map(holder).collect();
-        let present = line.into_iter().filter(|waiter| !waiter.is_over(&self.now));
+        let present = waiters.into_iter().filter(|waiter| !waiter.is_over(&self.now));
         let present = present.map(|waiter| (waiter.claim.holder.clone(), waiter.since));
-        // What is freed is kept for these.
+        // A freed resource is reserved for these claims.
         let claims = self.coordination.reserving(&resource, &self.now);
         let claims = claims.filter_map(|claim| Some((claim.holder.clone(), claim.waits()?.since)));
         let line = present.chain(claims).collect();
@@ -197,7 +197,7 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// What kept the agent of the last run from working, if something did.
+    /// The agent of the last run, and the reason why it could not work, if there was one.
     fn kept_from_working(&self, task: &Task) -> Option<(Name, RetryReason, Box<str>)> {
         let last = self.backlog.runs.values().filter(|run| run.task == task.id).max_by_key(|run| run.epoch)?;
         let agent = last.ended.as_ref()?.agent.as_ref()?;

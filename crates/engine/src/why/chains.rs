@@ -1,4 +1,4 @@
-//! Why a dependency is not met: the way along dependencies to what stands at its end.
+//! Why a dependency is not met: the path along dependencies to the task that causes the wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,14 +17,14 @@ pub(crate) enum Stop {
     Task,
 }
 
-/// The dependencies that hold a task back.
+/// The dependencies that block a task.
 pub(crate) fn unmet<'a>(task: &Task, backlog: &'a Backlog) -> impl Iterator<Item = &'a TaskId> {
     let is_met = |edge: &Edge| backlog.tasks.get(&edge.on).is_some_and(|on| dependencies::is_met(on.status(), edge.allow_failed));
     let edges = backlog.edges.get(&task.id).map_or(&[][..], Vec::as_slice);
     edges.iter().filter(move |edge| !is_met(edge)).map(|edge| &edge.on)
 }
 
-/// What holds a pending task back: for each dependency the way to where the waiting begins.
+/// For each open dependency of a pending task, the path to the task that causes the wait.
 pub(crate) fn chains(task: &Task, backlog: &Backlog) -> Vec<(Vec<TaskId>, Stop)> {
     if task.state != State::Pending {
         return Vec::new();
@@ -40,8 +40,8 @@ pub(crate) fn chains(task: &Task, backlog: &Backlog) -> Vec<(Vec<TaskId>, Stop)>
     unmet(task, backlog).map(|first| follow(first, &waits, any_cycle, backlog)).collect()
 }
 
-/// Follows one dependency: to what will never end by itself if there is such a thing, else to what waits for people, else
-/// to the nearest that waits for something else, and only if there is none of all these to what is under way.
+/// Follows one dependency: to a task that will never end by itself if there is one, else to a task that needs a person, else to the
+/// nearest task that waits for another reason, and only without any of these to a task that is under way.
 fn follow(first: &TaskId, waits: &BTreeMap<TaskId, Vec<Edge>>, any_cycle: bool, backlog: &Backlog) -> (Vec<TaskId>, Stop) {
     let mut from: BTreeMap<&TaskId, Option<&TaskId>> = BTreeMap::from([(first, None)]);
     let mut open = VecDeque::from([first]);
@@ -69,7 +69,7 @@ fn follow(first: &TaskId, waits: &BTreeMap<TaskId, Vec<Edge>>, any_cycle: bool, 
             return (path(&from, nearest), Stop::Cycle(cycle));
         }
     }
-    let (_, last, stop) = best.expect("without a cycle every way ends");
+    let (_, last, stop) = best.expect("without a cycle every path ends");
     (path(&from, last), stop)
 }
 
@@ -84,7 +84,7 @@ fn path(from: &BTreeMap<&TaskId, Option<&TaskId>>, last: &TaskId) -> Vec<TaskId>
     path
 }
 
-/// How much a task at the end of a chain matters: the lower the more.
+/// The rank of a task at the end of a chain: the lowest matters most.
 fn rank(id: &TaskId, backlog: &Backlog) -> (u8, Stop) {
     let Some(task) = backlog.tasks.get(id) else {
         return if backlog.tasks.len() < CHAIN_LIMIT { (0, Stop::Gone) } else { (3, Stop::More) };

@@ -1,10 +1,10 @@
-//! Why a task is where it is: the answer to people, from the same facts and the same decision as a claim.
+//! Explains the state of a task to people, from the same facts and the same decision as a claim.
 //!
-//! A task starts when a living runner may take it: one that works in its section, has room, and is admitted. So
-//! admission is asked for every living runner; what stands in the way of all of them is a cause, and if each has
-//! an obstacle of its own, that is one too. What is waited for is followed to the task at which it begins.
+//! A task starts when a living runner may take it: a runner that serves its section, has room, and is admitted. So admission is decided
+//! for every living runner; an obstacle for all of them is a cause, and if each has an obstacle of its own, that is one too. Dependencies
+//! are followed to the task that causes the wait.
 //!
-//! [`read`] reads the rows, [`processes`] names the processes to look at; [`Situation::why`] answers.
+//! [`read`] reads the rows, [`processes`] names the processes to probe; [`Situation::why`] answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use banksman_store::{Snapshot, Tables};
 
 use crate::calls::landings::landing_queue;
 use crate::calls::pipelines::guards::know;
-use crate::calls::steps::family;
+use crate::calls::steps::descendants;
 use crate::facts;
 use crate::why::chains::unmet;
 
@@ -38,31 +38,31 @@ pub use answer::{
 };
 pub use reading::{Rows, lane_keys, read};
 
-/// The guard that holds a pipeline up, if the store alone can tell what it says, and the variables that it is asked with.
+/// The guard that blocks a pipeline, with its variables, if the store alone has its inputs.
 fn asked(pipeline: &Pipeline) -> Option<(&Guard, &Context)> {
     let pipeline::State::Blocked { reason: pipeline::Reason::Guard { guard, .. }, .. } = &pipeline.state else { return None };
     let asked = pipeline.guards().iter().find(|asked| asked.name == *guard)?;
     (!asked.wants(&pipeline.context).asks_outside()).then_some((asked, &pipeline.context))
 }
 
-/// The tasks that are asked about by guards that hold something up.
+/// The filters of the tasks that the blocking guards ask for.
 pub fn issues(known: &Backlog) -> BTreeSet<IssueFilter> {
     let asked = known.pipelines.values().filter_map(asked);
     asked.flat_map(|(guard, vars)| guard.wants(vars).issues).collect()
 }
 
-/// Whether a task is pending, for a runner to do, and held back by no other task.
+/// Whether a task is pending, has work for a runner, and has no open dependency.
 pub fn is_ready(task: &Task, backlog: &Backlog) -> bool {
     task.state == State::Pending && task.spec.work.is_some() && unmet(task, backlog).next().is_none()
 }
 
-/// The processes that must be looked at before the answer.
+/// The processes that must be probed before the answer.
 pub fn processes(snapshot: &Snapshot) -> BTreeSet<ProcessId> {
     let runners = snapshot.backlog.runners.values().map(|runner| &runner.process);
     runners.chain(facts::processes(&snapshot.coordination)).cloned().collect()
 }
 
-/// Rows of one moment, with what is known of processes.
+/// Rows of one moment, with the results of probes.
 #[derive(Debug)]
 pub struct Situation<'a> {
     backlog: &'a Backlog,
@@ -77,7 +77,7 @@ pub struct Situation<'a> {
 }
 
 impl<'a> Situation<'a> {
-    /// What was read, and what a look at [`processes`] has found.
+    /// Combines the rows with the results of probing [`processes`].
     pub fn new(snapshot: &'a Snapshot, probes: &'a BTreeMap<ProcessId, Liveness>) -> Situation<'a> {
         let dead = probes.iter().filter(|(_, liveness)| matches!(liveness, Liveness::Dead | Liveness::OtherBoot));
         let dead = dead.map(|(process, _)| process.clone()).collect();
@@ -87,19 +87,19 @@ impl<'a> Situation<'a> {
         Situation { backlog, coordination, queues, workers, deliveries, fan_out, probes, issues, now }
     }
 
-    /// The tasks that [`issues`] asks about.
+    /// Adds the tasks that match the filters of [`issues`].
     pub fn issues(self, issues: BTreeMap<IssueFilter, Vec<Issue>>) -> Situation<'a> {
         Situation { issues, ..self }
     }
 
-    /// Why the task is where it is. `before` has the ready tasks that come before it, by lane, each with an example whose
-    /// rows were read; it may be empty if there are none.
+    /// Explains the state of a task. `before` has the number of ready tasks that come before it, by lane, each with an example whose rows
+    /// were read; it may be empty if there are none.
     pub fn why(&self, id: &TaskId, before: &[(TaskId, u64)]) -> Option<Why> {
         let task = self.backlog.tasks.get(id)?;
         let answer = self.answer(task, before);
-        let held_back =
+        let is_blocked =
             matches!(&answer, Answer::Waits(causes) if causes.iter().any(|cause| matches!(cause, Cause::Dependency(_))));
-        let status = if held_back { Status::Blocked } else { task.status() };
+        let status = if is_blocked { Status::Blocked } else { task.status() };
         let item_future = task.spec.item.as_ref().map(|of| self.item_future(of));
         let has_runner = self.workers().next().is_some();
         let unmet = unmet(task, self.backlog).count();
@@ -112,7 +112,7 @@ impl<'a> Situation<'a> {
         Some(Why { task: task.clone(), status, at: self.now.stamp(), answer, item_future, has_runner, unmet, unanswered })
     }
 
-    /// What becomes of the item that a task is an attempt at.
+    /// The future of the item that a task is an attempt at.
     fn item_future(&self, of: &OfItem) -> ItemFuture {
         let Some(item) = self.queues.items.get(&of.taken.item) else { return ItemFuture::Gone };
         match (&item.state, &item.origin) {
@@ -138,7 +138,7 @@ impl<'a> Situation<'a> {
         let Some(row) = self.backlog.runners.get(runner) else { return Life::Gone };
         match self.probes.get(&row.process) {
             Some(Liveness::Dead | Liveness::OtherBoot) => Life::Gone,
-            // It breaks its promise to be heard of, so others go by that.
+            // Its lease has expired, and other runners act on that.
             _ if row.is_silent(&self.now) => Life::Gone,
             Some(Liveness::Alive) => Life::Alive,
             Some(Liveness::Unknown) | None if row.terms.is_some() => Life::Alive,
@@ -152,7 +152,7 @@ impl<'a> Situation<'a> {
         self.backlog.runners.values().filter(takes_tasks)
     }
 
-    /// A live run, and who looks after it.
+    /// A live run, and its owner.
     pub fn attended(&self, run: &Run) -> Attended {
         let life = self.life(&run.owner);
         let heir = self.workers().find(|runner| run.is_within_reach_of(runner)).map(|runner| runner.id.clone());
@@ -166,13 +166,13 @@ impl<'a> Situation<'a> {
             heir: heir.filter(|_| life == Life::Gone),
             asked: crate::calls::runs::end::open_question(&run.id, self.backlog),
             prompted: self.deliveries.values().find(|delivery| delivery.is_in_prompt_of(&run.id)).map(|found| found.id.clone()),
-            // It is outside; whoever can asks.
+            // The keeper is outside of the store: the caller asks it.
             silence: None,
             ended: None,
         }
     }
 
-    /// How many ready tasks wait for nothing but room. They are given by lane, each with an example whose rows were read.
+    /// How many ready tasks only wait for room. They are given by lane, each with an example whose rows were read.
     pub fn queued(&self, lanes: &[(TaskId, u64)]) -> u64 {
         if self.workers().next().is_none() {
             return 0;
@@ -180,12 +180,12 @@ impl<'a> Situation<'a> {
         self.count(lanes, |task| self.is_queued(task))
     }
 
-    /// How many of these ready tasks, by lane, are so; each lane is checked by its example.
-    fn count(&self, lanes: &[(TaskId, u64)], is_so: impl Fn(&Task) -> bool) -> u64 {
-        // What waits for a lock or a semaphore is not in a lane any more, so that the example counts without what it needs itself.
+    /// How many of these ready tasks match, by lane; each lane is checked by its example.
+    fn count(&self, lanes: &[(TaskId, u64)], matches: impl Fn(&Task) -> bool) -> u64 {
+        // A task that waits for a lock or a semaphore has left its lane, so the example is checked without its own needs.
         let is_counted = |(example, _): &&(TaskId, u64)| {
             let task = self.backlog.tasks.get(example).filter(|task| is_ready(task, self.backlog));
-            task.is_some_and(|task| is_so(&Task { spec: Spec { needs: Vec::new(), ..task.spec.clone() }, ..task.clone() }))
+            task.is_some_and(|task| matches(&Task { spec: Spec { needs: Vec::new(), ..task.spec.clone() }, ..task.clone() }))
         };
         lanes.iter().filter(is_counted).map(|(_, count)| count).sum()
     }
@@ -212,7 +212,7 @@ impl<'a> Situation<'a> {
             State::Stuck { live, detected, reason } => Answer::Running { run: of(live), stuck: Some((*detected, *reason)) },
             State::Stopping { live, since, then } => Answer::Stopping { run: of(live), since: *since, then: then.clone() },
             State::Awaiting { until, .. } => {
-                let open = family(self.backlog, &task.id).into_iter().filter_map(|id| self.backlog.tasks.get(&id));
+                let open = descendants(self.backlog, &task.id).into_iter().filter_map(|id| self.backlog.tasks.get(&id));
                 let open = open.filter(|task| !task.status().is_over());
                 let link = |task: &Task| Link {
                     id: task.id.clone(),
@@ -236,7 +236,7 @@ impl<'a> Situation<'a> {
                 let (guard, has_runner) = (self.guard(pipeline), self.workers().next().is_some());
                 Answer::InPhases(Box::new(Phases { pipeline: pipeline.clone(), phase, guard, has_runner }))
             }
-            // What keeps it keeps its pipeline.
+            // The guard that holds it blocks its pipeline.
             State::Held => {
                 let parent = task.spec.parent.as_ref().and_then(|parent| self.backlog.pipelines.get(parent));
                 let pipeline = parent.expect("it is loaded with the task of its phase");
@@ -252,11 +252,11 @@ impl<'a> Situation<'a> {
         }
     }
 
-    /// What the guard that holds a pipeline up says now.
+    /// The current result of the guard that blocks a pipeline.
     fn guard(&self, pipeline: &Pipeline) -> Option<GuardResult> {
         let (guard, vars) = asked(pipeline)?;
         let wants = guard.wants(vars);
-        // Why issues cannot be told stands in what the last look has found.
+        // If the tasks could not be read, the result of the last check has the reason.
         if wants.issues.iter().any(|filter| !self.issues.contains_key(filter)) {
             return None;
         }

@@ -18,15 +18,15 @@ use crate::why::chains::chains;
 #[derive(Debug)]
 pub struct Rows {
     pub snapshot: Snapshot,
-    /// The ready tasks that come before the task, by lane, each with an example whose rows are there.
+    /// The number of ready tasks that come before the task, by lane, each with an example whose rows were read.
     pub before: Vec<(TaskId, u64)>,
 }
 
-/// Reads all that the answer about a task needs; nothing if there is no such task. A project without limits has these.
+/// Reads all rows that the answer about a task needs; `None` if the task does not exist. `limits` apply to a project without limits.
 pub fn read(view: &mut View<'_>, task: &TaskId, limits: Limits) -> Result<Option<Rows>, StoreError> {
     let mut before = Vec::new();
     let mut wanted = keys(task, &before, &Backlog::default());
-    // The names of some rows stand in others. All that count are read at one moment in the end.
+    // The keys of some rows are in others. In the end all rows are read at one moment.
     loop {
         let mut snapshot = view.load(&wanted)?;
         let limits = *snapshot.backlog.limits.get_or_insert(limits);
@@ -42,13 +42,13 @@ pub fn read(view: &mut View<'_>, task: &TaskId, limits: Limits) -> Result<Option
     }
 }
 
-/// The rows that the answer about a task needs, as far as they can be told from what is known: who has read them and
-/// finds that they have not become more has all. `before` has the ready tasks that come before it, by lane.
+/// The rows that the answer about a task needs, as far as they follow from the known rows: they are complete when reading them adds no
+/// more keys. `before` has the number of ready tasks that come before it, by lane.
 fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = lane_keys(before, known);
     keys.extend([Key::Task(id.clone()), Key::Dependencies(id.clone()), Key::RunsOf(id.clone())]);
     let Some(task) = known.tasks.get(id) else { return keys };
-    // Most tasks wait for no other, and to prepare the statements that follow such waits takes longer than most answers.
+    // Most tasks have no dependencies, and preparing the statements that follow them takes longer than most answers.
     if task.state == State::Pending && known.edges.get(id).is_some_and(|edges| !edges.is_empty()) {
         keys.extend([Key::Chain(id.clone()), Key::FanOut]);
     }
@@ -63,7 +63,7 @@ fn keys(id: &TaskId, before: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key>
     keys
 }
 
-/// The rows that tell why a task stands as it does.
+/// The rows that explain the state of a task.
 fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
     match &task.state {
         State::Pending | State::Backoff { .. } => {
@@ -100,7 +100,7 @@ fn standing_keys(task: &Task, known: &Backlog, keys: &mut BTreeSet<Key>) {
     }
 }
 
-/// The rows that tell what lanes wait for, each with an example.
+/// The rows that explain why lanes wait, each with an example.
 pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     let mut keys = BTreeSet::from(facts::common_keys());
     for (id, _) in lanes {
@@ -113,7 +113,7 @@ pub fn lane_keys(lanes: &[(TaskId, u64)], known: &Backlog) -> BTreeSet<Key> {
     keys
 }
 
-/// Where roots are not limited, nobody asks which of them are under way.
+/// Leaves out the roots that are under way if roots are not limited: then they do not matter.
 fn leave_out_roots(keys: &mut BTreeSet<Key>, known: &Backlog) {
     if facts::root_limit(known) == 0 {
         keys.remove(&Key::LimitedRoots);

@@ -1,5 +1,4 @@
-//! The way from a task to where its waiting begins. What stands in the way of a claim is compared with the claim itself
-//! in `cli/tests/all/causes.rs`.
+//! The path from a task to the task that causes the wait. `cli/tests/all/causes.rs` compares the causes with the claim itself.
 
 use banksman_core::backlog::Edge;
 use banksman_core::task::{Spec, TaskEnd, Work};
@@ -71,7 +70,7 @@ fn because(end: &ChainEnd) -> &Answer {
 }
 
 #[test]
-fn a_chain_leads_to_what_will_never_end_by_itself_however_far_that_is() {
+fn a_chain_leads_to_a_task_that_never_ends_by_itself() {
     let found = chains_of(
         backlog(&[
             ("a", &["b"], State::Pending),
@@ -89,7 +88,7 @@ fn a_chain_leads_to_what_will_never_end_by_itself_however_far_that_is() {
 }
 
 #[test]
-fn what_is_met_leads_nowhere() {
+fn met_dependencies_are_not_followed() {
     let found = chains_of(
         backlog(&[
             ("a", &["b", "over"], State::Pending),
@@ -104,7 +103,7 @@ fn what_is_met_leads_nowhere() {
 }
 
 #[test]
-fn a_task_that_only_waits_says_for_what() {
+fn a_chain_ends_with_the_cause_of_its_last_task() {
     let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
     assert_eq!(*because(&found[0].1), Answer::Waits(vec![Cause::NoRunner { ahead: 0 }]));
     let why = why(backlog(&[("a", &["b"], State::Pending), ("b", &[], State::Pending)]), "a");
@@ -128,13 +127,13 @@ fn tasks_that_wait_for_each_other_are_named() {
     assert!(links == "b c" || links == "b c d", "{links}");
     assert_eq!(cycle.first(), cycle.last());
     assert_eq!(cycle.iter().cloned().collect::<BTreeSet<_>>(), BTreeSet::from([id("c"), id("d")]));
-    // Also if the task itself is one of them.
+    // The same if the task itself is in the cycle.
     let found = chains_of(backlog(&[("a", &["b"], State::Pending), ("b", &["a"], State::Pending)]), "a");
     assert!(matches!(&found[..], [(_, ChainEnd::Cycle(_))]), "{found:?}");
 }
 
 #[test]
-fn a_chain_of_thousands_is_followed_and_one_that_was_not_read_to_its_end_says_so() {
+fn a_long_chain_is_followed_and_a_truncated_one_is_marked() {
     let names: Vec<String> = (0..CHAIN_LIMIT + 1).map(|number| format!("t{number}")).collect();
     let mut tasks: Vec<(&str, Vec<&str>, State)> =
         names.windows(2).map(|pair| (pair[0].as_str(), vec![pair[1].as_str()], State::Pending)).collect();

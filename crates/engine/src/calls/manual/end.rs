@@ -1,4 +1,4 @@
-//! How a claim ends: by its holder, by time, by force, or with the run that made it.
+//! The end of a claim: by its holder, by time, by force, or with the run that made it.
 
 use banksman_core::backlog::LostClaim;
 use banksman_core::event::Resource;
@@ -13,7 +13,7 @@ use super::{adopt_claim, locked_by, renew, unmet, work};
 use crate::calls::steps::{Draft, step_task, wake_runners};
 use crate::calls::tasks::{self, TaskOutcome};
 
-/// Says how a task ended that no run is at, or tells the result of its run. Who has not taken it ends it at once.
+/// Ends a task that has no run, or reports the result of its run. A caller that has not taken the task ends it at once.
 pub(crate) fn conclude(
     id: &TaskId,
     by: Option<&HolderId>,
@@ -40,7 +40,7 @@ pub(crate) fn conclude(
     tasks::stepped(id, task::Input::Conclude { epoch: None, verdict: verdict.clone() }, tx)
 }
 
-/// Gives a claim back without saying how the task ended.
+/// Releases a claim without a verdict about the task.
 pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     let refusal = not_the_holder(task, by, epoch, tx).or_else(|| unheld(id, by, epoch, &mut tx.tables));
@@ -50,9 +50,10 @@ pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, 
     }
 }
 
-/// Why one who speaks for a task that is claimed is not its holder: by the epoch if it is given, else by name.
+/// Why the caller is not the holder of a claimed task: compared by the epoch if there is one, otherwise by name.
 ///
-/// One whose own claim is over is told so as long as another has the task: it must not be asked to speak for that one.
+/// A caller whose own claim is over gets that answer for as long as another holder has the task: it must not be invited to act
+/// for the other holder.
 pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &Tx) -> Option<TaskOutcome> {
     let State::Manual { holder, epoch: current, .. } = &task.state else { return None };
     if epoch == Some(*current) || (epoch.is_none() && by == Some(holder)) {
@@ -70,7 +71,7 @@ pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<E
     })
 }
 
-/// Why one who speaks for a task that nobody has claimed is refused: its claim is over. It is told once.
+/// Why the caller is refused on an unclaimed task: its claim is over. This is reported once.
 pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables) -> Option<TaskOutcome> {
     if matches!(tables.backlog.tasks.get(id)?.state, State::Manual { .. }) {
         return None;
@@ -80,7 +81,7 @@ pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, t
     lost.map(TaskOutcome::Lost).or_else(|| epoch.map(|_| TaskOutcome::Fenced))
 }
 
-/// A claim that has lost a part is over, also for its holder: that is told instead of an answer.
+/// A claim that has lost a part is over, also for its holder: the loss replaces the answer.
 fn lost(id: &TaskId, by: Option<&HolderId>, tx: &mut Tx) -> Option<TaskOutcome> {
     let claim = tx.tables.coordination.claim_of(id)?.clone();
     let resource = tx.tables.coordination.lost_part(&claim)?;
@@ -89,7 +90,7 @@ fn lost(id: &TaskId, by: Option<&HolderId>, tx: &mut Tx) -> Option<TaskOutcome> 
     Some(TaskOutcome::Lost(lost))
 }
 
-/// Gives back what somebody has claimed who does not work on the task any more. [`Key::Manual`] must be loaded.
+/// Frees the resources of a claim whose holder no longer works on the task. [`Key::Manual`] must be loaded.
 pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) {
     let ticket = match tx.tables.coordination.claim_of(id) {
         Some(claim) => claim.ticket,
@@ -98,7 +99,7 @@ pub(crate) fn let_go(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) 
     work(Input::End { ticket }, &tx.now(Vec::new(), Span::ZERO), tx);
 }
 
-/// Ends a claim against the will of its holder, who is told at the next call.
+/// Ends a claim against the will of its holder, whose next call reports it.
 pub(super) fn lose(id: &TaskId, reason: &str, tx: &mut Tx) -> Option<LostClaim> {
     let State::Manual { holder, epoch, .. } = tx.tables.backlog.tasks.get(id)?.state.clone() else { return None };
     let lost = LostClaim { task: id.clone(), holder: holder.clone(), epoch, reason: reason.into(), at: tx.wall };
@@ -108,14 +109,14 @@ pub(super) fn lose(id: &TaskId, reason: &str, tx: &mut Tx) -> Option<LostClaim> 
     Some(lost)
 }
 
-/// Ends the claim on a task if its time is up or its lock is another's.
+/// Ends the claim on a task if it has expired or its lock has another holder.
 pub(crate) fn end_if_over(id: &TaskId, now: &Now, tx: &mut Tx) {
     let Some(State::Manual { epoch, .. }) = tx.tables.backlog.tasks.get(id).map(|task| &task.state) else { return };
     let lock = tx.tables.coordination.locks.get(&id.lock());
     let reason = match lock.map(|lock| &lock.state) {
         Some(lock::State::Held(grant)) if grant.epoch == *epoch => grant.over(now).map(|reason| format!("it is {reason}")),
         Some(lock::State::Held(_) | lock::State::Free) => Some("it was taken away".into()),
-        // The lock of a claim has a row: it was not loaded.
+        // The lock of a claim always has a row, so this transaction has not loaded it.
         None => None,
     };
     let Some(reason) = reason else { return };
@@ -128,7 +129,8 @@ pub(crate) fn end_if_over(id: &TaskId, now: &Now, tx: &mut Tx) {
     lose(id, &reason, tx);
 }
 
-/// The lock of a task was asked about: who has lost it does not work on the task any more, who has renewed it has renewed all.
+/// Updates the claim of a task after a request about its lock: a holder that lost the lock no longer works on the task, and a
+/// renewal of the lock renews the complete claim.
 pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tx: &mut Tx) {
     let Some(id) = name.task() else { return };
     let Some(State::Manual { epoch, .. }) = tx.tables.backlog.tasks.get(&id).map(|task| task.state.clone()) else { return };
@@ -146,7 +148,7 @@ pub(crate) fn follow_lock(name: &Name, is_own: bool, is_renewed: bool, tx: &mut 
     }
 }
 
-/// Ends the claims that a run has made: it has ended itself. [`Key::ClaimsBy`] must be loaded.
+/// Ends the claims that a run has made, because the run has ended. [`Key::ClaimsBy`] must be loaded.
 pub(crate) fn end_claims(holder: &HolderId, tx: &mut Tx) {
     let own = tx.tables.coordination.claims.values().filter(|claim| claim.holder == *holder && claim.waits().is_none());
     let own: Vec<TaskId> = own.filter_map(|claim| claim.task.clone()).collect();
@@ -155,13 +157,13 @@ pub(crate) fn end_claims(holder: &HolderId, tx: &mut Tx) {
     }
 }
 
-/// Ends the claims that have lost this part of theirs. [`Key::ClaimsOn`] must be loaded.
+/// Ends the claims that have lost this resource. [`Key::ClaimsOn`] must be loaded.
 pub(crate) fn end_broken(resource: &Resource, now: &Now, tx: &mut Tx) {
     let is_broken = |claim: &&WorkClaim| claim.waits().is_none() && tx.tables.coordination.lost_part(claim).is_some();
     let broken = tx.tables.coordination.claims.values().filter(|claim| claim.wants(resource)).filter(is_broken);
     let broken: Vec<TaskId> = broken.filter_map(|claim| claim.task.clone()).collect();
     for id in broken {
-        // One whose time is up ends for that reason.
+        // A claim that has expired ends for that reason.
         end_if_over(&id, now, tx);
         lose(&id, &format!("{resource} was taken away"), tx);
     }

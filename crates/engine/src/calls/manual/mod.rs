@@ -1,7 +1,7 @@
 //! Manual work: a person, or a run on behalf of one, claims a task with everything that it needs, renews the claim and ends it.
 //!
 //! A task is [`Manual`](State::Manual) exactly as long as its claim is held, and both change in one transaction. A claim that
-//! lost a part, or whose time is up, is over: everything is given back, and its holder is told at its next call.
+//! has lost a part or has expired is over: everything is released, and the next call of its holder reports it.
 
 mod end;
 mod take;
@@ -23,32 +23,32 @@ use crate::calls::tasks::{self, Edit, TaskOutcome};
 use crate::facts;
 use crate::request::Seen;
 
-/// Who takes a task, on which terms.
+/// The terms on which a holder takes a task.
 #[derive(Debug, Clone)]
 pub struct Taking {
     pub holder: HolderId,
-    /// The holders on whose behalf.
+    /// The holders on whose behalf it acts.
     pub ancestors: Vec<HolderId>,
     /// The section of the task, as it was read and edited: the rows to load follow from it.
     pub section: Option<SectionId>,
-    /// What the task needs, likewise.
+    /// The needs of the task, likewise.
     pub needs: Vec<Need>,
-    /// How long the claim lives without a sign of life.
+    /// How long the claim lives without a heartbeat.
     pub ttl: Span,
-    /// Whether it is taken though a dependency is not completed.
+    /// Take the task although a dependency is not completed.
     pub anyway: bool,
-    /// What is changed of the task in the same transaction.
+    /// Changes to the task in the same transaction.
     pub edit: Option<Box<Edit>>,
-    /// The number of the claim, if it waits already.
+    /// The ticket of the claim, if it waits already.
     pub ticket: Option<Ticket>,
-    /// Who waits, and how long others may overtake it.
+    /// The waiting process, and how long others may overtake it.
     pub wait: Option<(WaitingProcess, Span)>,
-    /// What was seen of those in the way.
+    /// The observed state of the holders in the way.
     pub seen: Seen,
 }
 
 impl Taking {
-    /// Somebody takes a task that has no section and needs nothing, and does not wait.
+    /// Takes a task that has no section and no needs, without waiting.
     pub fn new(holder: HolderId, ttl: Span) -> Taking {
         let (ancestors, needs, seen) = (Vec::new(), Vec::new(), Seen::default());
         let (section, anyway, edit, ticket, wait) = (None, false, None, None, None);
@@ -56,25 +56,24 @@ impl Taking {
     }
 }
 
-/// What stands in the way of somebody who wants to work on a task.
+/// A holder that blocks a claim on a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockedBy {
     /// The lock or the semaphore.
     pub lock: Name,
-    /// Who has it, or for whom it is reserved.
+    /// The holder, or the waiter for whom it is reserved.
     pub holder: HolderId,
-    /// Since when it has it, or waits for it.
+    /// Since when the holder has it, or the waiter waits for it.
     pub since: Option<Wall>,
-    /// When that ends by itself.
+    /// When the grant expires.
     pub until: Option<Wall>,
-    /// Whether it is free, and reserved for one who waits.
+    /// Whether it is free, and reserved for a waiter.
     pub is_reserved: bool,
-    /// Groups of processes: once a whole group is dead, asking again changes something.
+    /// Groups of processes: once all processes of a group are dead, another attempt may succeed.
     pub watch: Vec<Vec<ProcessId>>,
 }
 
 impl LockedBy {
-    /// Somebody has a lock.
     pub fn new(lock: Name, holder: HolderId, until: Option<Wall>) -> LockedBy {
         LockedBy { lock, holder, since: None, until, is_reserved: false, watch: Vec::new() }
     }
@@ -82,7 +81,7 @@ impl LockedBy {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimWaiting {
-    /// Its ticket, its place, and whom to watch.
+    /// The ticket, the position, and the processes to watch.
     pub waiting: Waiting,
     pub locked_by: Vec<LockedBy>,
     pub at: Stamp,
@@ -92,14 +91,14 @@ pub struct ClaimWaiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmet {
     pub task: TaskId,
-    /// What it is called, if it is there.
+    /// The title, if the task exists.
     pub title: Option<Title>,
 }
 
 /// The resources of a claim on a task.
 pub(crate) fn parts(id: &TaskId, section: Option<&SectionId>, needs: &[Need]) -> Vec<Part> {
     let section = section.map(|section| Need::Lock(section.lock()));
-    // What its pipeline keeps is not the claim's.
+    // Needs that the pipeline keeps are held by the pipeline.
     let own = needs.iter().filter(|need| !matches!(need, Need::Kept { .. }));
     let all = [Need::Lock(id.lock())].into_iter().chain(section).chain(own.cloned());
     let mut parts: Vec<Part> = all.map(|need| part(&need)).collect();
@@ -121,7 +120,7 @@ pub(crate) fn keys(id: &TaskId, taking: &Taking) -> Vec<Key> {
     keys
 }
 
-/// When time alone ends the claim on a task.
+/// When the claim on a task expires.
 fn deadline(id: &TaskId, tables: &Tables) -> Option<banksman_core::Lease> {
     grant(id, tables).and_then(Grant::deadline)
 }
@@ -145,7 +144,7 @@ fn unmet(task: &Task, tables: &Tables) -> Vec<Unmet> {
     unmet.map(|edge| Unmet { task: edge.on.clone(), title: on(&edge.on).map(|task| task.spec.title.clone()) }).collect()
 }
 
-/// A claim that waits gives up. Those who wanted the same are woken: it may have been reserved.
+/// Removes a waiting claim. Waiters for the same resources are woken: they may have been reserved for this claim.
 pub(crate) fn leave(ticket: Ticket, now: &Now, tx: &mut Tx) -> TaskOutcome {
     let Some(claim) = tx.tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
     if let Outcome::Left = work(Input::Leave { ticket }, now, tx) {
@@ -155,8 +154,8 @@ pub(crate) fn leave(ticket: Ticket, now: &Now, tx: &mut Tx) -> TaskOutcome {
     TaskOutcome::Left
 }
 
-/// Removes the claim of a process that is dead, or was not seen for too long. That of one which was woken and has not tried again comes
-/// after the others.
+/// Removes the claim of a process that is dead or has been silent for too long. A claim that was woken and has not been tried again
+/// moves behind the others.
 pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tx: &mut Tx) -> TaskOutcome {
     let now = seen.now(tx);
     let Some(claim) = tx.tables.coordination.claims.get(&ticket).cloned() else { return TaskOutcome::Left };
@@ -170,8 +169,8 @@ pub(crate) fn drop_over(ticket: Ticket, seen: &Seen, tx: &mut Tx) -> TaskOutcome
     TaskOutcome::Left
 }
 
-/// Lets the others pass those who were woken in their turn and have not tried again, but for the one that asks now. The rows of
-/// [`turn_keys`] must be there.
+/// Lets others pass the claims that were woken in their turn and have not been tried again, except the `own` one. The rows of
+/// [`turn_keys`] must be loaded.
 pub(crate) fn pass_absent(own: Option<Ticket>, seen: &Seen, tx: &mut Tx) {
     let now = seen.now(tx);
     let is_late = |claim: &&WorkClaim| claim.turn_ends().is_some_and(|end| now.is_past(end)) && Some(claim.ticket) != own;
@@ -181,20 +180,20 @@ pub(crate) fn pass_absent(own: Option<Ticket>, seen: &Seen, tx: &mut Tx) {
     }
 }
 
-/// What the claims want whose turn it is: somebody may pass them, and then it is for those who wait for it.
+/// The resources of the claims whose turn it is: if others pass such a claim, its resources go to their next waiters.
 pub(crate) fn turn_keys(loaded: &Tables) -> impl Iterator<Item = Key> {
     let in_turn = loaded.coordination.claims.values().filter(|claim| claim.turn_ends().is_some());
     in_turn.flat_map(|claim| &claim.parts).map(|part| Key::resource(&part.resource))
 }
 
-/// Renews everything that was claimed together. A claim that lost a part is over.
-pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> Renewed {
-    let Some(task) = tx.tables.backlog.tasks.get(id) else { return Renewed(TaskOutcome::Unknown) };
+/// Renews all parts of a claim. A claim that has lost a part is over.
+pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
+    let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
     let State::Manual { holder, epoch: current, .. } = task.state.clone() else {
-        return Renewed(unheld(id, by, epoch, &mut tx.tables).unwrap_or(TaskOutcome::NotClaimed));
+        return unheld(id, by, epoch, &mut tx.tables).unwrap_or(TaskOutcome::NotClaimed);
     };
     if let Some(refusal) = not_the_holder(task, by, epoch, tx) {
-        return Renewed(refusal);
+        return refusal;
     }
     let now = tx.now(Vec::new(), Span::ZERO);
     let input = match tx.tables.coordination.claim_of(id) {
@@ -205,22 +204,19 @@ pub(crate) fn renew(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx
         Outcome::Renewed(_) => {
             let until = deadline(id, &tx.tables);
             step_task(tx, id, task::Input::Take { holder, epoch: current, until }, None);
-            Renewed(TaskOutcome::Renewed(Box::new(tx.tables.backlog.tasks[id].clone())))
+            TaskOutcome::Renewed(Box::new(tx.tables.backlog.tasks[id].clone()))
         }
         Outcome::Lost(resource) => {
             let reason = format!("{resource} was lost");
             let lost = lose(id, &reason, tx);
             tx.tables.backlog.lost_claims.remove(&(id.clone(), holder));
-            Renewed(lost.map_or(TaskOutcome::NotClaimed, TaskOutcome::Lost))
+            lost.map_or(TaskOutcome::NotClaimed, TaskOutcome::Lost)
         }
         other => unreachable!("a claim that is held is renewed or lost: {other:?}"),
     }
 }
 
-/// The result of a renewal.
-pub(crate) struct Renewed(pub(crate) TaskOutcome);
-
-/// A claim that an earlier version has made has no row of its own yet.
+/// Adds the row of a claim that an earlier version has made without one.
 fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) -> Ticket {
     let ticket = tx.ticket;
     tx.carry_out(Vec::new(), true);
@@ -238,7 +234,7 @@ fn adopt_claim(id: &TaskId, holder: &HolderId, epoch: Epoch, tx: &mut Tx) -> Tic
     ticket
 }
 
-/// Who works on a task by hand, if that is somebody else.
+/// The holder that has taken a task for manual work, unless it is the caller.
 pub(crate) fn locked_by(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<LockedBy> {
     match &task.state {
         State::Manual { holder, until, .. } if by != Some(holder) => {
@@ -249,7 +245,7 @@ pub(crate) fn locked_by(task: &Task, by: Option<&HolderId>, tx: &Tx) -> Option<L
     }
 }
 
-/// Steps the claims, and carries out what follows.
+/// Steps the claims, and carries out the effects.
 pub(crate) fn work(input: Input, now: &Now, tx: &mut Tx) -> Outcome {
     let now = Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() };
     let step = std::mem::take(&mut tx.tables.coordination).work(input, &now);

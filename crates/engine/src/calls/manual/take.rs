@@ -1,4 +1,4 @@
-//! Taking a task: everything that it needs in one transaction, or a wait that holds nothing.
+//! Taking a task: all its resources in one transaction, or a wait that holds nothing.
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::resource::grant::{Grant, WaitingProcess};
@@ -8,13 +8,11 @@ use banksman_core::task::{self, Need, State};
 use banksman_core::{HolderId, Now, SectionId, Span, TaskId};
 use banksman_store::{Tables, Tx};
 
-use super::{
-    ClaimWaiting, LockedBy, Renewed, Taking, deadline, end_if_over, grant, leave, part, parts, pass_absent, renew, unmet, work,
-};
+use super::{ClaimWaiting, LockedBy, Taking, deadline, end_if_over, grant, leave, part, parts, pass_absent, renew, unmet, work};
 use crate::calls::steps::{Draft, step_task, wake_runners};
 use crate::calls::tasks::{self, TaskOutcome};
 
-/// Takes a task with all that it needs, or waits for it, or is refused. An edit counts only if the task is taken.
+/// Takes a task with all its resources, or waits for them, or is refused. An edit is kept only if the task is taken.
 pub(crate) fn take(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
     let now = taking.seen.now(tx);
     for rival in rivals(id, taking, &tx.tables) {
@@ -31,14 +29,14 @@ pub(crate) fn take(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
         Err(Refused::Busy(_)) => return wait(id, taking, tx),
         Err(Refused::ForGood(outcome)) => *outcome,
     };
-    // Who is refused waits no longer.
+    // A refused claim waits no longer.
     taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tx)));
     outcome
 }
 
 /// Why a task cannot be taken.
 enum Refused {
-    /// Others have something that it needs.
+    /// Other holders have some of its resources.
     Busy(Box<TaskOutcome>),
     /// Waiting would not help.
     ForGood(Box<TaskOutcome>),
@@ -48,7 +46,7 @@ fn for_good(outcome: TaskOutcome) -> Refused {
     Refused::ForGood(Box::new(outcome))
 }
 
-/// The tasks whose claims may be in the way: that on the task itself, and those in its section, which has no lease.
+/// The tasks whose claims may be in the way: the task itself, and the claimed tasks of its section, whose lock has no lease.
 fn rivals(id: &TaskId, taking: &Taking, tables: &Tables) -> Vec<TaskId> {
     let section = taking.section.as_ref().map(|section| Resource { kind: Kind::Lock, name: section.lock() });
     let claims = tables.coordination.claims.values().filter(|claim| claim.waits().is_none());
@@ -81,7 +79,10 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tx: &mut Tx) -> Result<TaskO
     if let State::Manual { holder, .. } = &task.state
         && *holder == taking.holder
     {
-        return renew(id, Some(&taking.holder), None, tx).map_already();
+        return Ok(match renew(id, Some(&taking.holder), None, tx) {
+            TaskOutcome::Renewed(task) => TaskOutcome::AlreadyYours(task),
+            refused => refused,
+        });
     }
     let unmet = unmet(task, &tx.tables);
     if !unmet.is_empty() && !taking.anyway {
@@ -103,13 +104,13 @@ fn attempt(id: &TaskId, taking: &Taking, now: &Now, tx: &mut Tx) -> Result<TaskO
             Err(Refused::Busy(Box::new(TaskOutcome::Locked(locked_by))))
         }
         Outcome::Never { name, capacity } => Err(for_good(TaskOutcome::NeverFits { name, capacity })),
-        other => unreachable!("who does not wait is granted or refused: {other:?}"),
+        other => unreachable!("a claim that does not wait is granted or refused: {other:?}"),
     }
 }
 
-/// Takes what the pipeline of a phase keeps, in the name of the pipeline. Says who has a part of it, if somebody else does.
+/// Takes the resources that the pipeline of a phase keeps, in the name of the pipeline. Returns the first rival, if there is one.
 fn keep_for_pipeline(taking: &Taking, now: &Now, tx: &mut Tx) -> Option<LockedBy> {
-    // What is reserved for this very claim is not in its way.
+    // A reservation of this very claim must not block it.
     let own = taking.ticket.and_then(|ticket| tx.tables.coordination.claims.remove_entry(&ticket));
     let mut draft = Draft::new(&tx.tables.coordination, Now { seq: tx.seq, ticket: tx.ticket, ..now.clone() });
     let taken = pipeline_parts(taking, &tx.tables).into_iter().find_map(|(need, holder)| {
@@ -123,7 +124,7 @@ fn keep_for_pipeline(taking: &Taking, now: &Now, tx: &mut Tx) -> Option<LockedBy
     taken
 }
 
-/// What the pipeline of a phase keeps, with the name under which it does, as far as it does not hold it yet.
+/// The resources that the pipeline of a phase keeps and does not hold yet, with the pipeline's holder name.
 fn pipeline_parts(taking: &Taking, tables: &Tables) -> Vec<(Need, HolderId)> {
     let kept = taking.needs.iter().filter_map(|need| match need {
         Need::Kept { pipeline, .. } => Some((need.clone(), pipeline.pipeline_holder())),
@@ -132,7 +133,7 @@ fn pipeline_parts(taking: &Taking, tables: &Tables) -> Vec<(Need, HolderId)> {
     kept.filter(|(need, holder)| tables.coordination.grant_of(&need.resource(), holder).is_none()).collect()
 }
 
-/// Who has what a pipeline is to keep; the pipeline itself if nobody does who could be named.
+/// The holder of a resource that a pipeline is to keep; the pipeline itself if no grant names another holder.
 fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> LockedBy {
     let grant = tables.coordination.holders_of(&need.resource()).into_iter().next();
     let since = grant.map(|grant| grant.acquired.wall);
@@ -140,7 +141,7 @@ fn rival_of(need: &Need, pipeline: HolderId, tables: &Tables) -> LockedBy {
     LockedBy { since, ..LockedBy::new(need.name().clone(), holder, until) }
 }
 
-/// What a claim on the task asks for. Only an exclusive section is part of it.
+/// The request of a claim on the task. The lock of the section is part of it only if the section is exclusive.
 fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(WaitingProcess, Option<Span>)>) -> Take {
     let exclusive = |section: &&SectionId| tables.backlog.sections.get(*section).is_some_and(|section| section.exclusive);
     let section = taking.section.as_ref().filter(exclusive);
@@ -155,7 +156,7 @@ fn wanted(id: &TaskId, taking: &Taking, tables: &Tables, wait: Option<(WaitingPr
     }
 }
 
-/// The claim is held: the task is worked on from now on.
+/// Starts manual work on a task whose claim is held now.
 fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tx: &mut Tx) -> TaskOutcome {
     tx.tables.backlog.lost_claims.remove(&(id.clone(), taking.holder.clone()));
     let own = claim.parts.iter().find(|part| part.resource.name == id.lock());
@@ -166,15 +167,15 @@ fn begin(id: &TaskId, taking: &Taking, claim: &WorkClaim, tx: &mut Tx) -> TaskOu
     TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
-/// Puts the claim among those that wait. Nothing else changes.
+/// Adds the claim to the waiters. Nothing else changes.
 fn wait(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
     let now = taking.seen.now(tx);
     let wait = taking.wait.clone().map(|(standing, overtake)| (standing, Some(overtake)));
     let mut take = wanted(id, taking, &tx.tables, wait);
-    // What its pipeline is to keep is no part of the claim, but waited for like one: whoever frees it wakes the claim.
+    // The resources that its pipeline is to keep are no part of the claim, but it waits for them: freeing them wakes the claim.
     take.parts.extend(pipeline_parts(taking, &tx.tables).iter().map(|(need, _)| part(need)));
     let step = tx.tables.coordination.clone().work(Input::Take(Box::new(take.clone())), &now);
-    // What is in the way is no part of the claim: a run that began before the section was exclusive.
+    // The obstacle is no part of the claim: a run that began before the section was exclusive.
     let step = match step.outcome {
         Outcome::Held(_) => tx.tables.coordination.clone().work(Input::Await(Box::new(take)), &now),
         _ => step,
@@ -194,11 +195,11 @@ fn wait(id: &TaskId, taking: &Taking, tx: &mut Tx) -> TaskOutcome {
             taking.ticket.into_iter().for_each(|ticket| drop(leave(ticket, &now, tx)));
             TaskOutcome::Deadlock(cycle)
         }
-        other => unreachable!("who waits is told so: {other:?}"),
+        other => unreachable!("a waiting claim waits or is in a deadlock: {other:?}"),
     }
 }
 
-/// A live run in an exclusive section whose lock nobody has: it began before the section was exclusive.
+/// A live run in an exclusive section whose lock is free: the run began before the section was exclusive.
 fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<LockedBy> {
     let is_exclusive = tables.backlog.sections.get(section).is_some_and(|section| section.exclusive);
     let lock = tables.coordination.locks.get(&section.lock());
@@ -207,7 +208,7 @@ fn unlocked_run(section: &SectionId, tables: &Tables) -> Option<LockedBy> {
     Some(LockedBy { since: Some(run.started.wall), ..LockedBy::new(section.lock(), run.id.holder(), None) })
 }
 
-/// Who is in the way, for people: the task itself first.
+/// The blocking holders in the order for people: the lock of the task first, then the section.
 fn locked_by(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<LockedBy> {
     let locked_by = |obstacle: &Obstacle| {
         let (holder, since, is_reserved) = match (&obstacle.blocked.holders.first(), &obstacle.blocked.reserved) {
@@ -216,7 +217,7 @@ fn locked_by(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Lo
             (None, None) => (taking.holder.clone(), None, false),
         };
         let lock = obstacle.resource.name.clone();
-        // The section of somebody who works by hand ends with the last of its claims there.
+        // The lock of a section that is held for manual work is released with the last claim in the section.
         let claims =
             tables.coordination.claims.values().filter(|claim| claim.waits().is_none() && claim.wants(&obstacle.resource));
         let ends = claims.filter_map(|claim| grant(claim.task.as_ref()?, tables)?.expires()).max();
@@ -226,14 +227,4 @@ fn locked_by(obstacles: &[Obstacle], taking: &Taking, tables: &Tables) -> Vec<Lo
     let mut all: Vec<LockedBy> = obstacles.iter().map(locked_by).collect();
     all.sort_by_key(|locked_by| (locked_by.lock.task().is_none(), !locked_by.lock.is_section()));
     all
-}
-
-impl Renewed {
-    /// The answer to one who takes what it has.
-    fn map_already(self) -> Result<TaskOutcome, Refused> {
-        match self.0 {
-            TaskOutcome::Renewed(task) => Ok(TaskOutcome::AlreadyYours(task)),
-            refused => Ok(refused),
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Guards of pipelines: what the store knows of what they ask about, and what their answers mean together.
+//! Guards of pipelines: their inputs from the store, and their combined result.
 
 use std::collections::BTreeSet;
 
@@ -13,35 +13,34 @@ use banksman_store::{Key, Tables, Tx};
 use crate::calls::pipelines::{PipelineOutcome, step_pipeline, stepped};
 use crate::request::Seen;
 
-/// How long a guard whose answer only events can change is left alone: that covers an event that nobody heard of.
-const HEARD_OF: Span = Span::from_secs(300);
+/// The interval between checks of a guard whose result only events can change: it covers an event that no runner received.
+const RECHECK_INTERVAL: Span = Span::from_secs(300);
 
-/// The answer of the guards of a phase, as far as the world outside has a say in it.
+/// One check of the guards of a phase, with the inputs from outside of the store.
 #[derive(Debug, Clone)]
 pub struct GuardCheck {
     pub id: TaskId,
     pub phase: Name,
-    /// On which side of it.
     pub when: When,
-    /// The runner that has looked, if it had to.
+    /// The runner that has gathered the inputs, if there were any to gather.
     pub by: Option<RunnerId>,
-    /// How many tasks its phases had had: it may have come back to the same guards since.
+    /// The number of tasks that the phases had had: the pipeline may have come back to the same guards since.
     pub tasks: u32,
-    /// The task of the phase, if it is held until they pass.
+    /// The task of the phase, if it is held until the guards pass.
     pub held: Option<TaskId>,
     pub guards: Vec<Guard>,
-    /// What was found out before. What the store has is looked at again.
+    /// The inputs gathered before. Inputs from the store are read again.
     pub inputs: GuardInputs,
-    /// What was seen of those who hold something.
+    /// The observed state of the holders of locks and slots.
     pub seen: Seen,
-    /// The last event before it began to look, if it had to.
+    /// The last event before the runner began to gather the inputs.
     pub at: Seq,
-    /// It has not looked to the end: what it asked about was not asked about any more.
+    /// The check was given up: the pipeline no longer waited for its result.
     pub is_moot: bool,
 }
 
 impl GuardCheck {
-    /// About the guards that a pipeline waits for.
+    /// Checks the guards that a pipeline waits for.
     pub(crate) fn new(pipeline: &Pipeline, by: Option<RunnerId>, inputs: GuardInputs, seen: Seen, at: Seq) -> Option<GuardCheck> {
         let (phase, when) = pipeline.gate()?;
         let (phase, guards) = (phase.clone(), pipeline.guards().to_vec());
@@ -60,7 +59,7 @@ impl GuardCheck {
             step_pipeline(&self.id, pipeline::Input::EndCheck { by: by.clone() }, tx);
         }
         let Some(pipeline) = tx.tables.backlog.pipelines.get(&self.id) else { return PipelineOutcome::Unknown };
-        // What was looked at is not what is asked about any more.
+        // The check does not answer the question that the pipeline has now.
         if self.is_moot || pipeline.context != self.inputs.vars || pipeline.tasks != self.tasks {
             return stepped(&self.id, pipeline::Input::Poll, tx);
         }
@@ -68,22 +67,22 @@ impl GuardCheck {
         let wants = wants(&self.guards, &self.inputs.vars);
         let mut inputs = self.inputs.clone();
         know(Some(&self.id), &wants, &tx.tables.coordination, &tx.tables.backlog, &now, &mut inputs);
-        let verdict = verdict_until_a_lapse(&self.guards, &wants, &inputs, &tx.tables.coordination, &now);
-        // What asks the store alone is asked here and now.
+        let verdict = verdict_until_expiry(&self.guards, &wants, &inputs, &tx.tables.coordination, &now);
+        // Guards with inputs from the store alone are evaluated by the rows of this transaction.
         let at = if self.by.is_some() { self.at } else { Seq(now.seq.0 - 1) };
         let input = pipeline::Input::Checked { phase: self.phase.clone(), when: self.when, verdict, at };
         stepped(&self.id, input, tx)
     }
 }
 
-/// All that guards ask about.
+/// All inputs that guards ask for.
 pub(crate) fn wants<'a>(guards: impl IntoIterator<Item = &'a Guard>, vars: &Context) -> Wants {
     let mut all = Wants::default();
     guards.into_iter().for_each(|guard| all.extend(guard.wants(vars)));
     all
 }
 
-/// The rows that guards ask about.
+/// The rows that guards ask for.
 pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
     let name = |text: &str| Name::new(text).ok();
     let locks = wants.locks.iter().filter_map(|lock| name(lock)).map(Key::Lock);
@@ -94,7 +93,7 @@ pub fn store_keys(wants: &Wants) -> BTreeSet<Key> {
     locks.chain(semaphores).chain(pipelines).chain(running).collect()
 }
 
-/// Puts down what rows say of what the guards of a pipeline, or of nobody, ask about.
+/// Adds the inputs from the store that the guards of a pipeline ask for, or the guards of no pipeline.
 pub fn know(
     asker: Option<&TaskId>,
     wants: &Wants,
@@ -104,7 +103,7 @@ pub fn know(
     inputs: &mut GuardInputs,
 ) {
     inputs.add_held(wants, coordination, now);
-    // What a pipeline holds itself is not in its own way.
+    // A lock that the pipeline holds itself does not block it.
     let own = asker.map(TaskId::pipeline_holder);
     inputs.locks.values_mut().filter(|holder| holder.is_some() && **holder == own).for_each(|holder| *holder = None);
     for id in &wants.pipelines {
@@ -122,7 +121,7 @@ pub fn know(
     }
 }
 
-/// What guards say together: the first that fails the pipeline decides, else the first that holds it up.
+/// The combined result of guards: the first that fails the pipeline decides, otherwise the first that blocks it.
 pub fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> GuardsResult {
     let (mut block, mut warnings) = (None, Vec::new());
     for asked in guards {
@@ -135,9 +134,9 @@ pub fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> GuardsResul
                 let wants = asked.wants(&inputs.vars);
                 let after = match action {
                     GuardAction::Retry { delay } => delay,
-                    // The world outside tells nobody when it changes; of what the store has, events tell. An answer that is good for
-                    // no time at all is no reason to ask without a pause.
-                    _ if wants.is_internal() => HEARD_OF,
+                    // Changes of the store are announced by events; changes outside of it are not. A result that is fresh for no
+                    // time at all is no reason to check without a pause.
+                    _ if wants.is_internal() => RECHECK_INTERVAL,
                     _ => asked.fresh_for.max(pipeline::REST),
                 };
                 let asks_outside = wants.asks_outside();
@@ -148,8 +147,8 @@ pub fn verdict(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> GuardsResul
     block.unwrap_or_else(|| GuardsResult::Pass { warnings, recheck: Some(recheck(guards, inputs, now)) })
 }
 
-/// The same, to be asked for again when something that is held ends by time: no event tells of that.
-fn verdict_until_a_lapse(
+/// The combined result of guards, to be checked again when a grant expires: no event announces an expiry.
+fn verdict_until_expiry(
     guards: &[Guard],
     wants: &Wants,
     inputs: &GuardInputs,
@@ -158,16 +157,16 @@ fn verdict_until_a_lapse(
 ) -> GuardsResult {
     let mut result = verdict(guards, inputs, now);
     if let GuardsResult::Block { again, .. } = &mut result {
-        *again = wants.next_deadline(coordination, now).map_or(*again, |lapse| lapse.min(*again));
+        *again = wants.next_deadline(coordination, now).map_or(*again, |expiry| expiry.min(*again));
     }
     result
 }
 
-/// What must still hold when the phase begins. A guard that only warns has done so.
+/// The conditions that must still hold when the phase begins. A guard that only warns has already warned.
 fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
     let binding = guards.iter().filter(|guard| guard.on_failure != GuardAction::Warn);
     let outside = binding.clone().filter(|guard| !guard.wants(&inputs.vars).is_internal());
-    // Tasks of the store are too many to be looked at inside of the claim.
+    // The tasks of the store are too many to be read inside of the claim.
     let asks_tasks = binding.clone().any(|guard| guard.wants(&inputs.vars).issues.iter().any(|filter| filter.from.is_none()));
     let fresh_until = match (outside.map(|guard| guard.fresh_for).min(), inputs.fresh_until) {
         (_, _) if asks_tasks => Lease(0),
@@ -178,21 +177,21 @@ fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
     Recheck { guards: binding.filter_map(|guard| guard.residual(inputs)).collect(), fresh_until }
 }
 
-/// All that the store is asked when a run of a phase is claimed.
+/// The inputs from the store that the claim of a run of the phase needs.
 pub fn asked_at_claim(pipeline: &Pipeline) -> Wants {
     pipeline.recheck.as_ref().map(|recheck| wants(&recheck.guards, &pipeline.context)).unwrap_or_default()
 }
 
 /// Why a run of a phase does not begin.
 pub(crate) enum NotNow {
-    /// It has changed since it was seen.
+    /// The phase has changed since it was read.
     Changed,
-    /// A guard does not hold any more, and its pipeline is blocked, or goes on elsewhere.
+    /// A guard no longer holds, and its pipeline is blocked or continues elsewhere.
     Refuted(Box<Pipeline>),
 }
 
 impl NotNow {
-    /// The pipeline that is blocked.
+    /// The pipeline whose guard no longer holds.
     pub(crate) fn pipeline(self) -> Option<Pipeline> {
         match self {
             NotNow::Changed => None,
@@ -201,8 +200,8 @@ impl NotNow {
     }
 }
 
-/// Evaluates the guards of a phase inside of the transaction that claims a run of it. Says whether the session is to gather again what
-/// the store cannot answer, because it is too old or a run was at the phase since.
+/// Evaluates the guards of a phase inside of the transaction that claims a run of it. Returns whether the session must gather the
+/// inputs from outside of the store again, because they are too old or the phase has had a run since.
 pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx) -> Result<bool, NotNow> {
     let task = tx.tables.backlog.tasks.get(id).filter(|task| task.spec.guarded);
     let Some(task) = task else { return Ok(false) };
@@ -223,8 +222,8 @@ pub(crate) fn check_at_claim(id: &TaskId, asked: &Wants, now: &Now, tx: &mut Tx)
     Err(NotNow::Refuted(Box::new(tx.tables.backlog.pipelines[&parent].clone())))
 }
 
-/// Whether what the guards of a phase have left still holds when its item is put into a queue. It must know of the deaths that the check
-/// knew of, or the two would contradict each other for ever.
+/// Whether the remaining conditions of a phase still hold when its item is put into a queue. `now` must include the deaths that the
+/// check knew of, or the two would contradict each other for ever.
 pub(crate) fn may_push(id: &TaskId, asked: &Wants, now: &Now, tx: &Tx) -> bool {
     let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return true };
     let Some(recheck) = &pipeline.recheck else { return true };
@@ -232,27 +231,27 @@ pub(crate) fn may_push(id: &TaskId, asked: &Wants, now: &Now, tx: &Tx) -> bool {
     asked_at_claim(pipeline) == *asked && passes()
 }
 
-/// The result of what the guards of a phase have left, by the rows of this moment.
+/// Evaluates the remaining conditions of a phase by the current rows.
 fn evaluate_again(pipeline: &Pipeline, recheck: &Recheck, asked: &Wants, now: &Now, tables: &Tables) -> GuardsResult {
     let mut inputs = GuardInputs { vars: pipeline.context.clone(), ..GuardInputs::default() };
     know(Some(&pipeline.id), asked, &tables.coordination, &tables.backlog, now, &mut inputs);
-    verdict_until_a_lapse(&recheck.guards, asked, &inputs, &tables.coordination, now)
+    verdict_until_expiry(&recheck.guards, asked, &inputs, &tables.coordination, now)
 }
 
-/// Whether a pipeline still waits for the answer that it was asked for: about the same guards, with the same variables.
+/// Whether a pipeline still waits for the result of this check: the same guards, with the same variables.
 pub(crate) fn is_awaited(asked: &Pipeline, pipeline: &Pipeline) -> bool {
     pipeline.gate().is_some_and(|gate| asked.gate() == Some(gate))
         && (pipeline.tasks, &pipeline.context) == (asked.tasks, &asked.context)
 }
 
-/// A runner wants to look at the guards of a pipeline.
-pub(crate) fn examine(id: &TaskId, by: &RunnerId, heard: Seq, seen: &Seen, tx: &mut Tx) -> PipelineOutcome {
+/// Begins a check of the guards of a pipeline by a runner.
+pub(crate) fn begin_check(id: &TaskId, by: &RunnerId, heard: Seq, seen: &Seen, tx: &mut Tx) -> PipelineOutcome {
     let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
     let is_free = !is_checked(pipeline, by, &tx.tables.backlog, &seen.now(tx));
     stepped(id, pipeline::Input::BeginCheck { by: by.clone(), is_free, heard }, tx)
 }
 
-/// Whether somebody else looks at the guards of a pipeline. What one looked at who is dead, nobody will hear of.
+/// Whether another runner checks the guards of a pipeline. The result of a dead runner's check will never arrive.
 pub(crate) fn is_checked(pipeline: &Pipeline, me: &RunnerId, backlog: &Backlog, now: &Now) -> bool {
     let checker = pipeline.checker.as_ref().filter(|checker| *checker != me).and_then(|checker| backlog.runners.get(checker));
     checker.is_some_and(|checker| !now.all_dead(std::slice::from_ref(&checker.process)))

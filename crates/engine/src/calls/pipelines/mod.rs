@@ -1,4 +1,4 @@
-//! What people and runners do with pipelines: start, set, retry, unblock; and how a pipeline goes on with its tasks.
+//! The requests of people and runners to pipelines: start, set, retry, unblock; and how a pipeline follows its tasks.
 
 pub(crate) mod guards;
 pub(crate) mod phases;
@@ -26,52 +26,52 @@ use crate::request::Seen;
 #[derive(Debug, Clone)]
 pub enum PipelineRequest {
     Start(Box<Start>),
-    /// Begin with the first phase, if nothing blocks it. The claim of a runner does so by itself.
+    /// Begin with the first phase, if nothing blocks it. The claim of a runner also does this.
     Begin {
         id: TaskId,
-        /// What must be free.
+        /// The resources that must be free.
         needs: Vec<Need>,
     },
-    /// Begin to check its guards: only one runner at a time does.
+    /// Begin to check the guards: only one runner at a time does.
     BeginCheck {
         id: TaskId,
         by: RunnerId,
-        /// The last event that it knows of.
+        /// The last event that the runner knows of.
         at: Seq,
-        /// Whether it has heard of one that may change what they say.
+        /// Whether the runner has received an event that may change the result.
         heard: bool,
-        /// What was seen of the one who may look at them already.
+        /// The observed state of the runner that may check them already.
         seen: Seen,
     },
-    /// Tell what its guards say.
+    /// Report the result of the guards.
     CheckGuards(Box<GuardCheck>),
     /// Put the item of a phase into its queue.
     Push {
         id: TaskId,
         phase: Name,
         queue: Name,
-        /// The item, or why there cannot be one.
+        /// The item, or the reason why there cannot be one.
         item: Result<Box<New>, Box<str>>,
-        /// What the guards of the phase ask the store.
+        /// The inputs from the store that the guards of the phase ask for.
         asks: Wants,
-        /// What was seen of those who hold it.
+        /// The observed state of the holders of these inputs.
         seen: Seen,
     },
     /// Set variables.
     Set {
         id: TaskId,
         vars: Context,
-        /// The run that does so, if one does.
+        /// The calling run, if it is a run.
         by: Option<(TaskId, Epoch)>,
     },
-    /// Say something on the way.
+    /// Record a message about the progress.
     Checkpoint {
         id: TaskId,
         message: Box<str>,
-        /// The run that does so, if one does.
+        /// The calling run, if it is a run.
         by: Option<(TaskId, Epoch)>,
     },
-    /// Go on where it is blocked.
+    /// Continue where it is blocked.
     Unblock {
         id: TaskId,
         by: Option<Box<str>>,
@@ -85,33 +85,32 @@ pub enum PipelineRequest {
 /// A pipeline to be started.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// Its id, and that of its task.
+    /// The id of the pipeline and of its task.
     pub id: TaskId,
-    /// Its task, whose work is the pipeline.
+    /// The task whose work is the pipeline.
     pub spec: Spec,
     pub depends_on: Vec<Edge>,
-    /// The variables that it begins with.
+    /// The initial variables.
     pub context: Context,
-    /// The run that starts it, if its parent's run does.
+    /// The epoch of the run that starts it, if its parent's run does.
     pub by: Option<Epoch>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PipelineOutcome {
-    /// The machine's answer, with the pipeline as it stands now.
+    /// The machine's answer, with the pipeline after the step.
     Stepped(Outcome, Box<Pipeline>),
-    /// There is no such pipeline.
     Unknown,
     /// Its task cannot be added.
     Refused(TaskOutcome),
-    /// Something stands in the way of its first phase.
+    /// The first phase is blocked.
     Waits(Vec<banksman_core::task::admission::Reason>),
-    /// The run is not the one that is at its phase.
+    /// The caller is not the current run of the phase.
     Fenced,
 }
 
 impl PipelineRequest {
-    /// The task that it happens because of.
+    /// The task that caused the request.
     pub(crate) fn cause(&self) -> Option<&TaskId> {
         match self {
             PipelineRequest::Start(start) => start.spec.parent.as_ref(),
@@ -157,17 +156,19 @@ impl PipelineRequest {
                 push(id, phase, queue, item, tx)
             }
             PipelineRequest::Set { id, vars, by } => {
-                let outcome = said(id, by.as_ref(), Input::Set(vars.clone()), tx);
-                // What a guard asks about may be the value of a variable.
+                let outcome = stepped_by(id, by.as_ref(), Input::Set(vars.clone()), tx);
+                // A guard may depend on the value of a variable.
                 if let PipelineOutcome::Stepped(Outcome::Noted, _) = outcome {
                     step_pipeline(id, Input::Poll, tx);
                 }
                 outcome
             }
-            PipelineRequest::Checkpoint { id, message, by } => said(id, by.as_ref(), Input::Checkpoint(message.clone()), tx),
+            PipelineRequest::Checkpoint { id, message, by } => {
+                stepped_by(id, by.as_ref(), Input::Checkpoint(message.clone()), tx)
+            }
             PipelineRequest::BeginCheck { id, by, at, heard, seen } => {
                 let heard = if *heard { *at } else { Seq(0) };
-                guards::examine(id, by, heard, seen, tx)
+                guards::begin_check(id, by, heard, seen, tx)
             }
             PipelineRequest::CheckGuards(guard_check) => guard_check.decide(tx),
             PipelineRequest::Begin { id, .. } => begin(id, &Seen::default(), tx),
@@ -227,7 +228,7 @@ fn push(id: &TaskId, phase: &Name, name: &Name, item: &Result<Box<New>, Box<str>
     stepped(id, Input::Pushed { phase: phase.clone(), error }, tx)
 }
 
-/// The item that a phase of a pipeline puts into a queue. What is not too much for a variable may be for an item, which has it inside.
+/// The item that a phase of a pipeline puts into a queue. A value that is small enough for a variable may be too large inside an item.
 pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::pipeline::plan::Push) -> Result<Box<New>, Box<str>> {
     let is_wanted = |name: &str| push.vars.is_empty() || push.vars.iter().any(|var| &**var == name);
     let vars = pipeline.context.iter().filter(|(name, _)| is_wanted(name));
@@ -236,8 +237,8 @@ pub(crate) fn item(pipeline: &Pipeline, push: &banksman_core::pipeline::plan::Pu
     Ok(Box::new(New { data, priority: push.priority, delay: Span::ZERO, dedupe: None }))
 }
 
-/// Something that a run of its phase says, or a person.
-fn said(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tx: &mut Tx) -> PipelineOutcome {
+/// Steps a pipeline for the run of its phase, or for a person.
+fn stepped_by(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tx: &mut Tx) -> PipelineOutcome {
     let Some(pipeline) = tx.tables.backlog.pipelines.get(id) else { return PipelineOutcome::Unknown };
     let is_at_it = |(task, epoch): &(TaskId, Epoch)| {
         let live = tx.tables.backlog.tasks.get(task).and_then(Task::live);
@@ -261,7 +262,7 @@ pub(crate) fn stepped(id: &TaskId, input: Input, tx: &mut Tx) -> PipelineOutcome
     }
 }
 
-/// Steps a pipeline that is there, and carries out what follows: the task of its next phase, and how its own task stands.
+/// Steps a pipeline, if it exists, and carries out the effects: the task of its next phase, and the status of its own task.
 pub(crate) fn step_pipeline(id: &TaskId, input: Input, tx: &mut Tx) -> Option<Outcome> {
     let pipeline = tx.tables.backlog.pipelines.remove(id)?;
     let (before, left) = (pipeline.state.clone(), pipeline.task().cloned());
@@ -285,8 +286,8 @@ pub(crate) fn step_pipeline(id: &TaskId, input: Input, tx: &mut Tx) -> Option<Ou
     Some(step.outcome)
 }
 
-/// Frees what a pipeline holds under its own name and needs no longer: the locks and slots of a phase with guards behind it when it
-/// leaves the phase, and everything once it is over and no run of it lives.
+/// Frees the resources that a pipeline holds under its own name and no longer needs: the locks and slots of a phase with guards
+/// behind it when the pipeline leaves the phase, and everything once the pipeline is over and has no live run.
 fn free_kept(id: &TaskId, tx: &mut Tx) {
     let is_live = |task: &Task| task.spec.parent.as_ref() == Some(id) && task.live().is_some();
     if tx.tables.backlog.tasks.values().any(is_live) {
@@ -316,7 +317,7 @@ fn free_kept(id: &TaskId, tx: &mut Tx) {
     draft.keep(tx);
 }
 
-/// Nobody needs to say any more what becomes of a guard that is overdue.
+/// Withdraws the question about an overdue guard once the pipeline is no longer blocked by it.
 fn settle_question(id: &TaskId, before: &State, tx: &mut Tx) {
     let State::Blocked { reason: Reason::Overdue { decision, .. }, .. } = before else { return };
     if !matches!(&tx.tables.backlog.pipelines[id].state, State::Blocked { reason: Reason::Overdue { .. }, .. }) {
@@ -324,7 +325,7 @@ fn settle_question(id: &TaskId, before: &State, tx: &mut Tx) {
     }
 }
 
-/// The task of a phase is held as long as a guard does not let it begin. One that its pipeline has `left` without an end has failed.
+/// Holds the task of a phase as long as a guard does not let it begin. The task that the pipeline has `left` unfinished fails.
 fn lead_phase(id: &TaskId, left: Option<TaskId>, tx: &mut Tx) {
     let pipeline = &tx.tables.backlog.pipelines[id];
     let is_waiting = |task: &Task| matches!(task.state, task::State::Pending | task::State::Backoff { .. } | task::State::Held);
@@ -344,10 +345,10 @@ fn lead_phase(id: &TaskId, left: Option<TaskId>, tx: &mut Tx) {
     step_task(tx, &task, input, None);
 }
 
-/// The task of a pipeline stands as the pipeline does.
+/// Gives the task of a pipeline the status of the pipeline.
 fn mirror_status(id: &TaskId, tx: &mut Tx) {
     let status = match &tx.tables.backlog.pipelines[id].state {
-        // Its task waits, and that it has to wait is told by what it depends on.
+        // Its task waits, and shows that by its own dependencies.
         State::Init | State::Blocked { reason: Reason::Dependencies, .. } => return,
         State::Checking { .. } | State::Running { .. } => PipelineStatus::InPhases { is_blocked: false },
         State::Blocked { .. } => PipelineStatus::InPhases { is_blocked: true },
@@ -366,12 +367,12 @@ fn mirror_status(id: &TaskId, tx: &mut Tx) {
     follow_landing(id, &before, to.as_deref(), tx);
 }
 
-/// What a pipeline came to: its variables.
+/// The output of a pipeline: its variables.
 fn output(pipeline: &Pipeline) -> Option<serde_json::Value> {
     (!pipeline.context.is_empty()).then(|| serde_json::to_value(&pipeline.context).ok()).flatten()
 }
 
-/// A task was stepped: if it is a phase of a pipeline, that goes on; if it is the task of a pipeline, that ends with it.
+/// Follows a step of a task: a pipeline continues if the task is its phase, and ends with its own task.
 pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx) {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
     if let Some(pipeline) = tx.tables.backlog.pipelines.get(id) {
@@ -382,7 +383,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx)
     }
     let Some(parent) = task.spec.parent.clone() else { return };
     if tx.tables.backlog.pipelines.get(&parent).and_then(Pipeline::task) != Some(id) {
-        // It was cancelled, and this run had to end first.
+        // The pipeline was cancelled, and this run had to end before its resources are free.
         if tx.tables.backlog.pipelines.contains_key(&parent) {
             free_kept(&parent, tx);
         }
@@ -403,7 +404,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx)
             let verdict = GuardsResult::Block { guard, part, again: tx.lease + again, asks_outside: true };
             Input::Refuted { task, verdict, at }
         }
-        // Who gives it back gives it back to its pipeline.
+        // A released task goes back to its pipeline, which may hold it.
         (task::State::Manual { .. }, task::State::Pending) => return lead_phase(&parent, None, tx),
         (_, task::State::AwaitingDecision { decision }) => Input::AwaitingDecision { task, decision: Some(decision.clone()) },
         (task::State::AwaitingDecision { .. }, _) => Input::AwaitingDecision { task, decision: None },
@@ -412,7 +413,7 @@ pub(crate) fn follow(id: &TaskId, before: &task::State, tail: &str, tx: &mut Tx)
     step_pipeline(&parent, input, tx);
 }
 
-/// A task is gone: its pipeline with it, or the phase that it was at has failed.
+/// Follows the deletion of a task: its pipeline is deleted with it, or the phase that it was the task of has failed.
 pub(crate) fn forget(task: &Task, tx: &mut Tx) {
     if tx.tables.backlog.pipelines.remove(&task.id).is_some() {
         emit(tx, Event::Pipeline { id: task.id.clone(), fact: Fact::Deleted {} });

@@ -1,4 +1,4 @@
-//! The tasks of phases: what they are to do, and what their end means.
+//! The tasks of phases: their work, and the meaning of their end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,17 +17,17 @@ use serde_json::Value;
 
 use crate::calls::steps::emit;
 
-/// How much of the last line of its output is told with the failure of a phase, in characters.
+/// The most characters of the last line of output in the error of a failed phase.
 const LAST_LINE: usize = 200;
 
-/// Slots that a phase needs, and could wait for till the end of time.
+/// Slots that a phase needs and will never get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// Which phase: the first that needs them.
+    /// The first phase that needs them.
     pub phase: Name,
     pub semaphore: Name,
     pub wanted: u32,
-    /// How many there are; `None` if there is no such semaphore.
+    /// The capacity; `None` if the semaphore does not exist.
     pub capacity: Option<u32>,
 }
 
@@ -41,8 +41,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// What the phases of a plan would wait for in vain, by semaphore. Those that they need must be there. No semaphore is ever
-/// deleted, so what was there when a pipeline was started is there when it comes to its phase.
+/// The slots that the phases of a plan would wait for in vain, by semaphore. The rows of [`slot_keys`] must be loaded. Semaphores
+/// are never deleted, so one that exists when a pipeline is started exists when the pipeline comes to its phase.
 pub fn lacks(plan: &Plan, coordination: &Coordination) -> Vec<Lack> {
     let mut lacks = BTreeMap::new();
     for (phase, name, wanted) in slots(plan) {
@@ -55,7 +55,7 @@ pub fn lacks(plan: &Plan, coordination: &Coordination) -> Vec<Lack> {
     lacks.into_values().collect()
 }
 
-/// The rows that [`lacks`] looks at.
+/// The rows that [`lacks`] reads.
 pub fn slot_keys(plan: &Plan) -> impl Iterator<Item = Key> {
     slots(plan).map(|(_, name, _)| Key::Semaphore(name.clone()))
 }
@@ -68,7 +68,7 @@ fn slots(plan: &Plan) -> impl Iterator<Item = (&Name, &Name, u32)> {
     })
 }
 
-/// Adds the task that a pipeline has named for its phase. Says why what is to be done cannot be put into words.
+/// Adds the task that a pipeline has named for its phase. The error says why its work cannot be rendered.
 pub(crate) fn add(id: &TaskId, task: &TaskId, tx: &mut Tx) -> Result<(), String> {
     let (pipeline, parent) = (&tx.tables.backlog.pipelines[id], &tx.tables.backlog.tasks[id]);
     let spec = spec(pipeline, parent)?.with_workspace(task);
@@ -80,7 +80,7 @@ pub(crate) fn add(id: &TaskId, task: &TaskId, tx: &mut Tx) -> Result<(), String>
 }
 
 fn spec(pipeline: &Pipeline, parent: &Task) -> Result<Spec, String> {
-    let State::Running { phase, approach, .. } = &pipeline.state else { unreachable!("only who runs has a task") };
+    let State::Running { phase, approach, .. } = &pipeline.state else { unreachable!("only a running pipeline has a task") };
     let phase = pipeline.plan.phase(phase).expect("it is in a phase of its plan");
     let (run_command, name, timeout, fallback_on) = match &phase.action {
         Action::Do(run_command) => (run_command, phase.name.to_string(), None, &[][..]),
@@ -103,7 +103,7 @@ fn spec(pipeline: &Pipeline, parent: &Task) -> Result<Spec, String> {
         guarded: pipeline.recheck.is_some(),
         env: env(pipeline, phase),
         timeout: timeout.or(phase.timeout),
-        // A hang is an error like any other.
+        // A phase that falls back on any failure also falls back when its run hangs.
         fails_when_stuck: fallback_on.contains(&Fallback::Any),
         workspace: parent.spec.workspace.of_part(&pipeline.id),
         depth: parent.spec.depth,
@@ -112,7 +112,7 @@ fn spec(pipeline: &Pipeline, parent: &Task) -> Result<Spec, String> {
     })
 }
 
-/// What templates of a phase can name.
+/// The variables that templates of a phase can use.
 fn known(pipeline: &Pipeline, phase: &Phase) -> Context {
     let own = [
         ("pipeline", Value::from(pipeline.id.as_str())),
@@ -131,7 +131,7 @@ fn env(pipeline: &Pipeline, phase: &Phase) -> BTreeMap<Box<str>, Box<str>> {
     env
 }
 
-/// What is to be done, with the variables put in.
+/// Renders the work of a phase with its variables.
 pub(crate) fn work(run_command: &RunCommand, context: &Context) -> Result<Work, String> {
     let put = |what: String, text: &str| {
         let placed = |error: TemplateError| match error.line(text) {
@@ -157,7 +157,7 @@ pub(crate) fn work(run_command: &RunCommand, context: &Context) -> Result<Work, 
     })
 }
 
-/// What the end of its task means for a phase.
+/// The end of a phase that follows from the end of its task.
 pub(crate) fn end(before: &task::State, done: &TaskEnd, tail: &str) -> PhaseEnd {
     match done {
         TaskEnd::Success { output, .. } => PhaseEnd::Success { output: output.clone() },
@@ -171,7 +171,7 @@ pub(crate) fn end(before: &task::State, done: &TaskEnd, tail: &str) -> PhaseEnd 
     }
 }
 
-/// Whether a guard did not let its run, or itself, begin.
+/// Whether a guard has refused the run of the task, or held the task.
 fn is_refused(before: &task::State) -> bool {
     match before {
         task::State::Running(live) | task::State::Stuck { live, .. } | task::State::Stopping { live, .. } => {
@@ -182,13 +182,13 @@ fn is_refused(before: &task::State) -> bool {
     }
 }
 
-/// An error with the last line that was printed before it, which often says more.
+/// The error with the last line of the output, which often says more.
 fn explained(error: &str, tail: &str) -> Box<str> {
     let line: String = telling_line(tail).chars().filter(|letter| !letter.is_control()).take(LAST_LINE).collect();
     if error.contains(&line) { error.into() } else { format!("{error}: {line}").into() }
 }
 
-/// What a phase has said by its output: the last line that is a JSON object. What a merge prints is for people.
+/// The verdict that a phase has printed: the last line of its output that is a JSON object. The output of a merge is for people.
 pub(crate) fn printed(tail: &str, task: &Task) -> Option<Verdict> {
     if matches!(task.spec.work, Some(Work::Merge { .. })) {
         return None;

@@ -1,4 +1,4 @@
-//! What must be free before tasks can end, for a run that waits for them: an edge of the graph in which circles are refused.
+//! The resources that must be free before tasks can end, for a run that waits for them: an edge of the wait graph, which refuses cycles.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use banksman_store::{Key, Tx};
 
 use crate::calls::manual::{part, work};
 use crate::calls::runs::{RunOutcome, standing};
-use crate::calls::steps::family;
+use crate::calls::steps::descendants;
 use crate::request::Seen;
 
 /// The rows that [`awaited_parts`] needs.
@@ -18,8 +18,8 @@ pub fn awaited_keys(tasks: &[TaskId]) -> BTreeSet<Key> {
     tasks.iter().flat_map(|id| [Key::Chain(id.clone()), Key::Family(id.clone()), Key::Pipeline(id.clone())]).collect()
 }
 
-/// The locks of the tasks, of all that holds them back, and of what they wait for themselves: whoever works on one of them has its lock.
-/// One that has not begun needs its own locks and slots, too. A section keeps out no run of the same runner, so it does not count.
+/// The locks of the tasks and of all tasks that they wait for: the holder that works on a task has its lock. A task that has not begun
+/// also needs its own locks and slots. A section does not count, because it keeps out no run of the same runner.
 pub fn awaited_parts(tasks: &[TaskId], backlog: &Backlog) -> Vec<Part> {
     let mut open: Vec<TaskId> = tasks.to_vec();
     let mut seen = BTreeSet::new();
@@ -41,10 +41,10 @@ pub fn awaited_parts(tasks: &[TaskId], backlog: &Backlog) -> Vec<Part> {
     parts
 }
 
-/// The tasks that a task waits for itself.
+/// The tasks that a task waits for directly.
 fn waits_for(task: &Task, backlog: &Backlog) -> Vec<TaskId> {
     match &task.state {
-        State::Awaiting { .. } => family(backlog, &task.id),
+        State::Awaiting { .. } => descendants(backlog, &task.id),
         State::InPhases { .. } => backlog.pipelines.get(&task.id).and_then(Pipeline::task).into_iter().cloned().collect(),
         State::Pending => backlog.edges.get(&task.id).into_iter().flatten().map(|edge| edge.on.clone()).collect(),
         State::Backoff { .. }
@@ -60,7 +60,7 @@ fn waits_for(task: &Task, backlog: &Backlog) -> Vec<TaskId> {
     }
 }
 
-/// A run waits for tasks: an edge of the graph of waits, and nothing else.
+/// Adds the wait of a run for tasks: an edge of the wait graph, and nothing else.
 pub(crate) fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tx: &mut Tx) -> RunOutcome {
     match standing(run, epoch, &tx.tables) {
         RunOutcome::Done => {}
@@ -69,6 +69,6 @@ pub(crate) fn awaiting(run: &RunId, epoch: Epoch, take: Take, seen: &Seen, tx: &
     match work(Input::Await(Box::new(take)), &seen.now(tx), tx) {
         Outcome::Waiting(waiting, _) => RunOutcome::Awaits(waiting.ticket),
         Outcome::Deadlock(cycle) => RunOutcome::Deadlock(cycle),
-        other => unreachable!("a wait is noted or refused: {other:?}"),
+        other => unreachable!("a wait is recorded or refused: {other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! How runs end, or come into other hands: reported, lost, adopted; and what their runners leave behind.
+//! The end of runs and the change of their owners: reported, lost, adopted; and the cleanup after their runners.
 
 use banksman_core::agent::AgentVerdict;
 use banksman_core::backlog::{Backlog, RunEndRecord};
@@ -35,17 +35,17 @@ pub(crate) fn finish(
     }
     let outcome = end(Some(runner), what, ending.clone(), marker, watch, tx);
     let (run, task) = (tx.tables.backlog.runs[&what.run.id].clone(), tx.tables.backlog.tasks[&what.task.id].clone());
-    RunOutcome::Finished(outcome, Box::new(Work { run, task }), stopped(&what.task, &tx.tables))
+    RunOutcome::Finished(outcome, Box::new(Work { run, task }), stopped_pipeline(&what.task, &tx.tables))
 }
 
-/// The pipeline that a task is a phase of, if it does not go on by a task.
-fn stopped(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
+/// The pipeline of a phase's task, unless another task continues it.
+fn stopped_pipeline(task: &Task, tables: &Tables) -> Option<Box<Pipeline>> {
     let pipeline = tables.backlog.pipelines.get(task.spec.parent.as_ref()?)?;
     let goes_on = matches!(&pipeline.state, banksman_core::pipeline::State::Running { task: Some(_), .. });
     (!goes_on).then(|| Box::new(pipeline.clone()))
 }
 
-/// Ends a live run: all that it holds is free, and its task goes on. Without a runner a person has said so.
+/// Ends a live run: frees its resources, and steps its task. Without a runner it is ended by a person.
 pub(crate) fn end(
     by: Option<&RunnerId>,
     what: &Work,
@@ -60,9 +60,9 @@ pub(crate) fn end(
     let holds = std::mem::take(&mut run.holds);
     let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
     for hold in holds {
-        // What was taken away by force is refused, and that is as good.
+        // The release of a resource that was taken away by force is refused, which is fine.
         draft.handle(match hold.need {
-            // A run that has waited for others holds its slot, and its workspace, under another number, or none.
+            // A run that has waited for others may hold its slot and its workspace under another epoch, or not at all.
             Need::Slots { ref name, .. } if *name == Name::runs() => slot_back(id),
             Need::Lock(ref name) if name.is_workspace() => match workspace_back(name, id, &tx.tables.coordination) {
                 Some(command) => command,
@@ -81,9 +81,9 @@ pub(crate) fn end(
     let ending = without_agent_if_untrusted(what, ending, tx);
     note_agent(what, &ending, tx);
     accounts::note_end(&what.task, &what.run, &ending, tx);
-    let said = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
+    let verdict = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live()?.verdict.clone());
     mailbox::note_written(what.run.epoch, &ending.written, tx);
-    if said.as_ref().is_some_and(has_read_prompt) {
+    if verdict.as_ref().is_some_and(has_read_prompt) {
         mailbox::acknowledge(&what.task.id, id, what.run.epoch, tx);
     }
     mailbox::observe(id, &mailbox::seen_end(&ending.ending), tx);
@@ -92,25 +92,25 @@ pub(crate) fn end(
         ending: ending.ending.clone(),
         ran: ending.ran,
         marker: marker.clone(),
-        children: open_children(&tx.tables, &what.task.id),
+        children: open_children(&tx.tables.backlog, &what.task.id),
         watch: *watch,
     };
-    // What is left to do for the run is done, or pointless.
+    // The remaining outbox commands of the run have been executed, or are pointless.
     drop_commands(tx, |entry| entry.command.run() == Some(id));
     let tail = ending.tail.clone().unwrap_or_default();
     note_printed(what, &ending.ending, &tail, tx);
     let outcome = step_task_after(tx, &what.task.id, input, by, &tail);
     let outcome = outcome.expect("a task with a live run is not deleted");
-    let setback = match (&outcome, &said) {
+    let setback = match (&outcome, &verdict) {
         (task::Outcome::Again(setback), _) => Some(*setback),
         (task::Outcome::AwaitingDecision(_), Some(task::Verdict::Untrusted { .. })) => Some(RetryReason::Untrusted),
         _ => None,
     };
-    let asked = match (&said, &outcome) {
+    let asked = match (&verdict, &outcome) {
         (Some(task::Verdict::Ask { .. }), task::Outcome::AwaitingDecision(decision)) => Some(decision.clone()),
         _ => None,
     };
-    let error = said.and_then(|verdict| match verdict {
+    let error = verdict.and_then(|verdict| match verdict {
         task::Verdict::Failed { error } | task::Verdict::Untrusted { error } => Some(error),
         task::Verdict::Done { .. } | task::Verdict::NoChange { .. } => None,
         task::Verdict::Ask { question, .. } => Some(question),
@@ -120,7 +120,7 @@ pub(crate) fn end(
     let run = tx.tables.backlog.runs.get_mut(id).expect("it was just there");
     run.ended =
         Some(RunEndRecord { setback, error, asked, budget_micros: None, day: None, written: Vec::new(), tail: None, ..ending });
-    // Nobody needs to say any more whether it may be ended.
+    // The question whether the run may be ended needs no answer any more.
     if let Some(asked) = open_question(id, &tx.tables.backlog) {
         withdraw(tx, &asked);
     }
@@ -128,7 +128,7 @@ pub(crate) fn end(
     outcome
 }
 
-/// Whether a result proves that its run has read what it was told. An agent whose account is limited, or that crashed, may not have.
+/// Whether a verdict proves that its run has read its prompt. An agent that crashed, or whose account is limited, may not have.
 fn has_read_prompt(verdict: &task::Verdict) -> bool {
     match verdict {
         task::Verdict::Agent(end) => matches!(end.verdict, AgentVerdict::Ok | AgentVerdict::Failed | AgentVerdict::Refused),
@@ -140,8 +140,8 @@ fn has_read_prompt(verdict: &task::Verdict) -> bool {
     }
 }
 
-/// Notes what may follow from the end of a run: its task, or those that wait for it, may be ready; a pipeline may go on; and there is
-/// room for another run.
+/// Records the possible consequences of the end of a run: its task or the dependents may be ready, a pipeline may continue, and
+/// another run may start.
 fn note_end(id: &TaskId, tx: &mut Tx) {
     tx.tables.live_runs = tx.tables.live_runs.saturating_sub(1);
     tx.changed.limits = true;
@@ -150,7 +150,7 @@ fn note_end(id: &TaskId, tx: &mut Tx) {
     let (is_over, is_ready) = (task.status().is_over(), task.state == task::State::Pending);
     let dependents = tx.tables.dependents.get(id).map_or(0, |count| *count as usize);
     tx.changed.frees_dependents |= is_over && dependents > 0;
-    // Whoever has duty sees to the rest of them.
+    // The runner on duty handles the remaining dependents.
     tx.changed.duty |= is_over && dependents > FAN_OUT;
     tx.changed.duty |= !(is_over || is_ready) || task.spec.parent.is_some() || task.spec.item.is_some();
     if is_ready {
@@ -164,7 +164,7 @@ pub(crate) fn open_question(run: &RunId, backlog: &Backlog) -> Option<DecisionId
     questions(run, backlog).find(|decision| !decision.question.is_of_run()).map(|decision| decision.id.clone())
 }
 
-/// What a live run has asked and nobody has answered.
+/// The unanswered question of a live run.
 pub(crate) fn unanswered<'a>(run: &RunId, backlog: &'a Backlog) -> Option<&'a Decision> {
     questions(run, backlog).find(|decision| decision.question.is_of_run())
 }
@@ -175,7 +175,7 @@ fn questions<'a>(run: &RunId, backlog: &'a Backlog) -> impl Iterator<Item = &'a 
     backlog.decisions.values().filter(|decision| decision.is_open()).filter(is_about)
 }
 
-/// A run that ends before its question was answered has asked as any other: its task waits for the answer.
+/// Turns the unanswered question of a run that ends into its verdict: its task waits for the answer.
 fn wait_for_answer(what: &Work, tx: &mut Tx) {
     let Some(asked) = unanswered(&what.run.id, &tx.tables.backlog) else { return };
     let (id, question) = (asked.id.clone(), asked.question.text.clone());
@@ -188,7 +188,7 @@ fn wait_for_answer(what: &Work, tx: &mut Tx) {
     withdraw(tx, &id);
 }
 
-/// A person is asked once whether a run may be ended that cannot be proven dead.
+/// Asks a person, once, whether a run may be ended although it cannot be proven dead.
 pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tx: &mut Tx) -> RunOutcome {
     let Some(run) = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live()) else { return RunOutcome::Late };
     if (&run.owner, run.owner_epoch) != (runner, what.run.owner_epoch) {
@@ -202,21 +202,21 @@ pub(crate) fn unproven(runner: &RunnerId, what: &Work, why: &str, tx: &mut Tx) -
     RunOutcome::Done
 }
 
-/// Ends a run because a person says that nothing of it lives. `None` if it is not what it was when the rows were read.
+/// Ends a run on a person's word that none of its processes live. `None` if the run has changed since the rows were read.
 pub(crate) fn end_unproven(what: &Work, tx: &mut Tx) -> Option<task::Outcome> {
     let run = tx.tables.backlog.runs.get(&what.run.id).filter(|run| run.is_live())?;
     if run.owner_epoch != what.run.owner_epoch || run.holds != what.run.holds {
         return None;
     }
     let ending = ended(RunEnd::Lost, tx.wall, Some("a person has said that nothing of it lives".into()));
-    // A person's word is no recovery: there is no limit to it.
+    // This does not count as a recovery, so no limit applies.
     let watch = Watch { timeout: Span::ZERO, max_recoveries: u32::MAX, on_exhausted: task::OnExhausted::Escalate };
-    // What is in its folder is looked at before the next attempt.
+    // Its folder is checked for DONE before the next attempt.
     let outcome = end(None, what, ending, &Marker::Absent, &watch, tx);
     Some(outcome)
 }
 
-/// What a phase has printed as its result counts as said, if it ended well and has said nothing else.
+/// Takes the result that a phase has printed as its verdict, if it ended well and has reported no other.
 fn note_printed(what: &Work, ending: &RunEnd, tail: &str, tx: &mut Tx) {
     let Some(task::State::Running(live) | task::State::Stuck { live, .. }) =
         tx.tables.backlog.tasks.get(&what.task.id).map(|task| &task.state)
@@ -232,14 +232,14 @@ fn note_printed(what: &Work, ending: &RunEnd, tail: &str, tx: &mut Tx) {
     }
 }
 
-/// Nothing was seen of an agent that was not begun.
+/// Removes the agent from the end of a run whose agent was not started because it is untrusted.
 fn without_agent_if_untrusted(what: &Work, ending: RunEndRecord, tx: &Tx) -> RunEndRecord {
     let live = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live());
     let is_untrusted = live.is_some_and(|live| matches!(live.verdict, Some(task::Verdict::Untrusted { .. })));
     RunEndRecord { agent: ending.agent.filter(|_| !is_untrusted), ..ending }
 }
 
-/// What its agent program came to counts as said, if the program has ended and the run itself has said nothing.
+/// Takes the result of the agent program as the verdict of a run, if the program has ended and the run has reported none.
 fn note_agent(what: &Work, ending: &RunEndRecord, tx: &mut Tx) {
     let Some(agent) = &ending.agent else { return };
     let live = tx.tables.backlog.tasks.get(&what.task.id).and_then(|task| task.live());
@@ -264,9 +264,9 @@ pub(crate) fn lose(runner: &RunnerId, what: &Work, patience: Span, watch: &Watch
     let silence = now.lease - run.lease.as_ref().map_or(now.lease, |lease| lease.renewed);
     let note = format!("its machine was not heard of for {} s", silence.as_ms() / 1_000);
     let ending = ended(RunEnd::Lost, tx.wall, Some(note));
-    // Its files are on another machine: the next attempt looks for DONE where it runs.
+    // Its files are on another machine: the next attempt checks for DONE where it runs.
     let outcome = end(Some(runner), what, ending.clone(), &Marker::Absent, watch, tx);
-    RunOutcome::Lost(ending, outcome, stopped(&what.task, &tx.tables))
+    RunOutcome::Lost(ending, outcome, stopped_pipeline(&what.task, &tx.tables))
 }
 
 pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) -> RunOutcome {
@@ -276,7 +276,7 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) ->
     if current.map(|current| current.owner_epoch) != Some(run.owner_epoch) || !tx.tables.backlog.runners.contains_key(runner) {
         return RunOutcome::Late;
     }
-    // What became of a session can only be found out where it runs.
+    // The state of a session can only be observed on its machine.
     let adopter = tx.tables.backlog.runners[runner].clone();
     if !run.is_within_reach_of(&adopter) {
         return RunOutcome::Elsewhere;
@@ -295,7 +295,7 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) ->
         entry.executor = Some(runner.clone());
     }
     let orphans = tx.tables.backlog.runs.values().any(|other| other.is_live() && other.owner == run.owner);
-    // One with a lease is dismissed, so that what it holds for itself is free for other machines too.
+    // A runner with a lease is dismissed instead, which also frees its own resources for other machines.
     let owner = tx.tables.backlog.runners.get(&run.owner).filter(|owner| !orphans && owner.terms.is_none()).cloned();
     if let Some(owner) = owner {
         tx.tables.backlog.runners.remove(&owner.id);
@@ -307,7 +307,7 @@ pub(crate) fn adopt(runner: &RunnerId, what: &Work, seen: &Seen, tx: &mut Tx) ->
 pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tx: &mut Tx) -> RunOutcome {
     let now = seen.now(tx);
     let Some(row) = tx.tables.backlog.runners.get(runner).cloned() else { return RunOutcome::Late };
-    // Its runs come first.
+    // Its live runs must be ended or adopted first.
     if tx.tables.backlog.runs.values().any(|run| run.is_live() && run.owner == *runner) {
         return RunOutcome::Late;
     }
@@ -319,7 +319,7 @@ pub(crate) fn dismiss(runner: &RunnerId, seen: &Seen, tx: &mut Tx) -> RunOutcome
     RunOutcome::Done
 }
 
-/// Gives the slot of a run back, if it has one. Who holds slots of `runs` is written there and nowhere else.
+/// Frees the slot of a run, if it has one. Only the semaphore `runs` records which runs have slots.
 pub(crate) fn free_slot(run: &RunId, tx: &mut Tx) {
     let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
     draft.handle(slot_back(run));
@@ -327,7 +327,7 @@ pub(crate) fn free_slot(run: &RunId, tx: &mut Tx) {
     tx.changed.limits = true;
 }
 
-/// Gives the lock of a workspace back, if the run has it.
+/// Releases the lock of a workspace, if the run has it.
 pub(crate) fn free_workspace(run: &RunId, owner: &TaskId, tx: &mut Tx) {
     if let Some(command) = workspace_back(&owner.workspace_lock(), run, &tx.tables.coordination) {
         let mut draft = Draft::new(&tx.tables.coordination, tx.now(Vec::new(), Default::default()));
@@ -347,7 +347,7 @@ fn slot_back(run: &RunId) -> Command {
 }
 
 pub(crate) fn renew(runner: &RunnerId, tx: &mut Tx) -> RunOutcome {
-    // One that was taken for dead makes itself known again.
+    // A runner that was dismissed as dead must enlist again.
     let Some(row) = tx.tables.backlog.runners.get_mut(runner) else { return RunOutcome::Late };
     row.seen = tx.lease;
     let own = tx.tables.backlog.runs.values_mut().filter(|run| run.is_live() && run.owner == *runner);

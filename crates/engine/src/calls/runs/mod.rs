@@ -1,4 +1,4 @@
-//! The life of a run as the store sees it: claimed, started, adopted, ended; and the runners that look after runs.
+//! The life of a run in the store: claimed, started, adopted, ended; and the runners that own runs.
 
 pub(crate) mod awaiting;
 pub(crate) mod end;
@@ -14,7 +14,8 @@ use banksman_core::resource::work_claim::{Part, Take};
 use banksman_core::task::retry::Marker;
 use banksman_core::task::{self, Need, RunEnd, Task, Watch};
 use banksman_core::{
-    Epoch, HolderId, Lease, Limits, LimitsChange, Name, Pipeline, RunId, RunnerId, Seq, Span, Status, TaskId, Ticket, Wall,
+    Epoch, HolderId, Lease, Limits, LimitsChange, Name, OutboxCommand, Pipeline, RunId, RunnerId, Seq, Span, Status, TaskId,
+    Ticket, Wall,
 };
 use banksman_store::{Key, Tables, Tx};
 
@@ -30,150 +31,144 @@ use crate::facts;
 use crate::request::Seen;
 use crate::wakeups;
 
-/// What runners ask.
+/// The requests of runners and runs.
 #[derive(Debug, Clone)]
 pub enum RunRequest {
-    /// Make itself known.
+    /// Register a runner.
     Enlist {
         runner: Box<Runner>,
-        /// The limits of a project that has none yet.
+        /// The limits for a project that has none yet.
         limits: Limits,
     },
-    /// Tell that its machine has not enough of something to start runs, or has again.
+    /// Report that the machine of a runner lacks a resource to start runs, or no longer lacks it.
     Short {
         runner: RunnerId,
-        /// What, and for how long it waits before it tries again.
+        /// The error, and the delay before the runner tries again.
         shortage: Option<(Box<str>, Span)>,
     },
-    /// Leave, or clear away a runner that is proven dead.
+    /// Leave, or remove a runner that is proven dead.
     Retire {
-        /// Who is gone.
+        /// The runner to remove.
         runner: RunnerId,
         seen: Seen,
     },
-    /// Tell that it lives, and that its sessions have not long to live should it fall silent.
+    /// Report that the runner lives, which renews its promise to end its sessions should it fall silent.
     Renew { runner: RunnerId },
-    /// Clear away another runner that is proven dead, or has been silent for longer than it promised.
+    /// Remove another runner that is proven dead, or has been silent for longer than it promised.
     Dismiss {
-        /// Who is gone.
+        /// The runner to remove.
         runner: RunnerId,
         seen: Seen,
     },
-    /// Take tasks, with all that they need.
+    /// Take tasks, with all their resources.
     Claim(Box<Claim>),
-    /// Let the next page of the tasks that wait for an ended one learn of its end.
+    /// Notify the next page of the dependents of an ended task.
     FanOut {
-        /// The one that has ended.
+        /// The ended task.
         task: TaskId,
     },
-    /// Wake another runner in the place of one that was woken and has not called since.
+    /// Wake another runner instead of one that was woken and has not called since.
     PassOn { runner: RunnerId, woken: Lease },
-    /// Tell that a session has begun.
+    /// Report that a session has begun.
     Started {
         run: RunId,
         owner_epoch: Epoch,
         /// Its processes.
         session: Session,
-        /// Its task, if that is told its messages by the prompt.
+        /// Its task, if the prompt contains messages for the task.
         prompted: Option<TaskId>,
     },
-    /// Tell that the tree of a run was seen dead.
+    /// Report that the process tree of a run was seen dead.
     Finish {
         runner: RunnerId,
         /// The run with its task.
         what: Box<Work>,
         ending: RunEndRecord,
-        /// What was found in the place of the file DONE, if it is a loop.
+        /// The state of the file DONE, if the task is a loop.
         marker: Marker,
         watch: Watch,
     },
-    /// Tell that the file DONE of a loop, or something in its place, was found before its next attempt.
+    /// Report that the file DONE of a loop, or something in its place, was found before the next attempt.
     Found { task: TaskId, marker: Marker },
-    /// Make tasks ready whose rest is over, or on which nobody works any more.
+    /// Make tasks ready whose backoff is over, or whose claims have ended.
     MakeReady {
         rested: Vec<TaskId>,
-        /// Those that were worked on by hand.
+        /// The tasks that had manual claims.
         left: Vec<TaskId>,
-        /// What was seen of those who worked on them.
+        /// The observed state of the holders of these claims.
         seen: Seen,
     },
-    /// Look whether a task is over with its children.
+    /// Check whether a task is over with its children.
     Settle { task: TaskId },
-    /// Tell that there is nothing left that a runner could do.
+    /// Report that no runner has anything left to do.
     Rest {
         runner: RunnerId,
-        /// How many tasks stand how.
+        /// The number of tasks by status.
         counts: BTreeMap<Status, u64>,
-        /// How many items of workers are dead.
+        /// The number of dead items of workers.
         dead: u64,
     },
-    /// Tell what came of an outbox command.
+    /// Report the result of an outbox command.
     Tried {
         runner: RunnerId,
         command: Seq,
-        /// Why it could not be done, if it could not.
+        /// The error, if it failed.
         error: Option<Box<str>>,
-        /// Whether there is no use in trying it again.
+        /// Whether another attempt is pointless.
         is_final: bool,
     },
-    /// Look after a run whose owner is gone.
+    /// Become the owner of a run whose owner is gone.
     Adopt {
         runner: RunnerId,
-        /// The run with its task, as it was seen.
+        /// The run with its task, as they were read.
         what: Box<Work>,
-        /// What was seen of the owner.
+        /// The observed state of the owner.
         seen: Seen,
     },
     /// End a run whose machine has been silent for longer than was promised: its keeper has ended it.
     Lose {
         runner: RunnerId,
-        /// The run with its task, as it was seen.
+        /// The run with its task, as they were read.
         what: Box<Work>,
-        /// How long it was stalled itself.
+        /// How long the caller itself was stalled.
         patience: Span,
-        /// How its runs are watched.
+        /// The limits for the recoveries of the task.
         watch: Watch,
     },
-    /// Tell that the keeper of a run is dead, and that it cannot be proven that its processes are: a person is asked.
+    /// Report that the keeper of a run is dead, but its processes cannot be proven dead: a person is asked.
     Unproven {
         runner: RunnerId,
-        /// The run with its task, as it was seen.
+        /// The run with its task, as they were read.
         what: Box<Work>,
         /// Why it cannot be proven.
         why: Box<str>,
     },
-    /// Wait until tasks are over, as a run: refused if they wait for that run.
+    /// Wait, as a run, until tasks are over: refused if they wait for that run.
     Await {
         run: RunId,
-        /// Its number.
         epoch: Epoch,
-        /// The holders that wait as long as it does.
+        /// The holders that wait as long as the run does.
         ancestors: Vec<HolderId>,
-        /// What must be free for the tasks to end, as they were read.
+        /// The resources that must be free for the tasks to end, as they were read.
         parts: Vec<Part>,
         standing: WaitingProcess,
-        /// What was seen of others who wait.
+        /// The observed state of other waiters.
         seen: Seen,
     },
-    /// Wait for them no longer.
-    EndAwait {
-        /// The number of the wait.
-        ticket: Ticket,
-    },
-    /// Give the slot of a run back, because it only waits for others.
+    /// End such a wait.
+    EndAwait { ticket: Ticket },
+    /// Free the slot of a run, because the run only waits for others.
     Pause {
         run: RunId,
-        /// Its number.
         epoch: Epoch,
-        /// The owner of the workspace that it works in, which is given back, too.
+        /// The owner of the workspace of the run, whose lock is released, too.
         workspace: Option<TaskId>,
     },
-    /// Make sure that a slot which a run has taken again belongs to a live run.
+    /// Ensure that a slot which a run has taken again belongs to a live run.
     Resume {
         run: RunId,
-        /// Its number.
         epoch: Epoch,
-        /// The owner of the workspace that it works in.
+        /// The owner of the workspace of the run.
         workspace: Option<TaskId>,
     },
 }
@@ -187,32 +182,30 @@ pub struct Work {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// It is so now.
     Done,
-    /// What was taken, and what not.
+    /// The tasks that were taken, and the others.
     Claimed(Box<Claimed>),
-    /// Heard. These are its live runs, and all of them are safe again for as long as it has promised.
+    /// The live runs of the runner; their leases are renewed.
     Renewed(BTreeSet<RunId>),
-    /// The run has ended, and this is what its task makes of it; with both as they are now, and with the pipeline that it was a phase of,
-    /// if that does not go on by a task.
+    /// The run has ended, with the outcome of its task, both rows as they are now, and the pipeline that the task was a phase of,
+    /// unless another task continues it.
     Finished(task::Outcome, Box<Work>, Option<Box<Pipeline>>),
-    /// This is what a task makes of it.
+    /// The outcome of a task, with the task after the step.
     Stepped(task::Outcome, Box<Task>),
-    /// The run is lost, with what is said of it, and this is what its task makes of it; with its pipeline, likewise.
+    /// The run is lost, with its end, the outcome of its task, and the pipeline as in `Finished`.
     Lost(RunEndRecord, task::Outcome, Option<Box<Pipeline>>),
-    /// It is looked after by the one who asked.
+    /// The caller owns the run now.
     Adopted(Box<Work>),
-    /// The owner lives, or cannot be seen.
+    /// The owner lives, or cannot be observed.
     OwnerLives,
-    /// It runs on another machine.
+    /// The run is on another machine.
     Elsewhere,
-    /// The wait is known under this number.
+    /// The wait was recorded under this ticket.
     Awaits(Ticket),
     /// The wait would never end.
     Deadlock(Vec<Link>),
-    /// It has changed since: others were faster, or it has ended.
+    /// The run has changed since: another runner was faster, or it has ended.
     Late,
-    /// There is no such run.
     Unknown,
 }
 
@@ -248,7 +241,7 @@ impl RunRequest {
                 let others = [Key::Runner(runner.clone()), Key::Idle, Key::OutboxOfRun(what.run.id.clone()), Key::OpenDecisions];
                 let spend = ending.agent.as_ref().map(|_| Key::Spend { since: ending.day().date });
                 let written = ending.written.iter().cloned().map(Key::Delivery);
-                // It may begin again at once, and what it had waited for may be open again meanwhile.
+                // The task may begin again at once, and its dependencies may have been reopened meanwhile.
                 let again = (ending.ending != RunEnd::Exited(0)).then(|| Key::Dependencies(what.task.id.clone()));
                 end_keys(what).into_iter().chain(others).chain(spend).chain(written).chain(again).collect()
             }
@@ -278,7 +271,7 @@ impl RunRequest {
         }
     }
 
-    /// The tasks that may come to their end by it.
+    /// The tasks that may end by this request.
     pub(crate) fn ends(&self) -> impl Iterator<Item = &TaskId> {
         let (task, parent) = match self {
             RunRequest::Finish { what, .. } | RunRequest::Lose { what, .. } => {
@@ -298,7 +291,7 @@ impl RunRequest {
                 tx.tables.backlog.runners.insert(runner.id.clone(), row);
                 wakeups::assign_duty(tx);
                 wakeups::join_watch(&runner.id, tx);
-                // One that takes no tasks has no say in how many runs there may be.
+                // A runner that takes no tasks does not set the limits.
                 if runner.max_runs == Some(0) {
                     return RunOutcome::Done;
                 }
@@ -314,7 +307,7 @@ impl RunRequest {
                 RunOutcome::Done
             }
             RunRequest::Retire { runner, seen } => {
-                // Without a look it is the runner itself that leaves.
+                // Without probes the runner itself leaves.
                 let gone = |row: &Runner| seen.probes.is_empty() || seen.now(tx).all_dead(std::slice::from_ref(&row.process));
                 if let Some(row) = tx.tables.backlog.runners.get(runner).filter(|row| gone(row)).cloned() {
                     tx.tables.backlog.runners.remove(runner);
@@ -323,7 +316,7 @@ impl RunRequest {
                 RunOutcome::Done
             }
             RunRequest::Found { task, marker } => {
-                let children = open_children(&tx.tables, task);
+                let children = open_children(&tx.tables.backlog, task);
                 stepped(task, task::Input::Found { marker: marker.clone(), children }, tx)
             }
             RunRequest::MakeReady { rested, left, seen } => {
@@ -331,10 +324,10 @@ impl RunRequest {
                 RunOutcome::Done
             }
             RunRequest::Settle { task } => {
-                let children = open_children(&tx.tables, task);
+                let children = open_children(&tx.tables.backlog, task);
                 let outcome = stepped(task, task::Input::Settle { children }, tx);
                 if matches!(outcome, RunOutcome::Stepped(task::Outcome::EndChildren, _)) {
-                    for child in descendants(&tx.tables, task) {
+                    for child in descendants(&tx.tables.backlog, task) {
                         tasks::stop(&child, task::After::Cancel, tx);
                     }
                 }
@@ -348,7 +341,7 @@ impl RunRequest {
             RunRequest::FanOut { task } => {
                 if tx.tables.fan_out.as_ref() == Some(task) {
                     tx.changed.fan_out = Some(task.clone());
-                    // They are not loaded, and each may be ready.
+                    // The dependents are not loaded, and each may be ready.
                     tx.changed.ready_anywhere = usize::MAX;
                 }
                 RunOutcome::Done
@@ -366,9 +359,10 @@ impl RunRequest {
                     return RunOutcome::Late;
                 }
                 row.session = Some(session.clone());
-                let is_spawn = |entry: &banksman_core::backlog::OutboxEntry| matches!(&entry.command, banksman_core::OutboxCommand::Spawn { run: spawned } if spawned == run);
-                tx.tables.backlog.outbox.retain(|_, entry| !is_spawn(entry));
-                // Its keeper has answered.
+                let is_spawn =
+                    |command: &OutboxCommand| matches!(command, OutboxCommand::Spawn { run: spawned } if spawned == run);
+                tx.tables.backlog.outbox.retain(|_, entry| !is_spawn(&entry.command));
+                // The session has begun, so its keeper has answered.
                 mailbox::observe(run, &ReleaseEvent::SocketAlive, tx);
                 if let Some(asked) = open_question(run, &tx.tables.backlog) {
                     withdraw(tx, &asked);
@@ -393,9 +387,9 @@ impl RunRequest {
                 let outcome = standing(run, *epoch, &tx.tables);
                 if outcome == RunOutcome::Done {
                     free_slot(run, tx);
-                    // Its children may work there meanwhile.
+                    // Its children may work in the workspace meanwhile.
                     workspace.iter().for_each(|owner| free_workspace(run, owner, tx));
-                    // Its runner may have room for another run now, whether it waits for a slot or not.
+                    // Its runner may start another run now, whether it waits for a slot or not.
                     let owner = tx.tables.backlog.runs[run].owner.clone();
                     wake_runner(tx, &owner);
                 }
@@ -404,7 +398,7 @@ impl RunRequest {
             RunRequest::Resume { run, epoch, workspace } => {
                 let outcome = standing(run, *epoch, &tx.tables);
                 if outcome != RunOutcome::Done {
-                    // The run has ended meanwhile, and nobody else would ever give this back.
+                    // The run has ended meanwhile, and no other request would ever free its slot and workspace.
                     free_slot(run, tx);
                     workspace.iter().for_each(|owner| free_workspace(run, owner, tx));
                 }
@@ -414,7 +408,7 @@ impl RunRequest {
     }
 }
 
-/// What a run that ends has held, its task with the pipeline of that, and its own claims.
+/// The rows for the end of a run: its resources, its task with its pipeline, and its own claims.
 pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     let is_slot = |need: &Need| matches!(need, Need::Slots { name, .. } if *name == Name::runs());
     let holds = run.holds.iter().map(|hold| &hold.need).filter(|need| !is_slot(need)).map(facts::need_key);
@@ -425,13 +419,13 @@ pub(crate) fn end_keys(Work { run, task }: &Work) -> Vec<Key> {
     holds.chain(slot).chain(own).chain(pipeline_key(task)).chain(section_keys(task)).collect()
 }
 
-/// The lock of the section that a run leaves, and the others who may work there.
+/// The lock of the section that a run leaves, and the other runs that may be in it.
 fn section_keys(task: &Task) -> Vec<Key> {
     let section = task.spec.section.as_ref();
     section.into_iter().flat_map(|section| [Key::Lock(section.lock()), Key::Sections, Key::LiveExclusive]).collect()
 }
 
-/// The row of a task; for a loop with all its descendants, because it waits for them.
+/// The row of a task; for a loop also all its descendants, because it waits for them.
 fn own_key(task: &Task) -> Key {
     match task.spec.restart {
         Some(_) => Key::Family(task.id.clone()),
@@ -439,12 +433,12 @@ fn own_key(task: &Task) -> Key {
     }
 }
 
-/// The pipeline that a task is a phase of: it goes on when the task ends.
+/// The pipeline of a phase's task: it continues when the task ends.
 fn pipeline_key(task: &Task) -> Option<Key> {
     task.spec.phase().map(|_| Key::Pipeline(task.id.clone()))
 }
 
-/// Whether this is the number of a live run.
+/// Whether this is the epoch of a live run.
 pub(crate) fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome {
     match tables.backlog.runs.get(run) {
         None => RunOutcome::Unknown,
@@ -453,7 +447,6 @@ pub(crate) fn standing(run: &RunId, epoch: Epoch, tables: &Tables) -> RunOutcome
     }
 }
 
-/// How a run ended, for the record.
 pub fn ended(ending: RunEnd, at: Wall, note: Option<String>) -> RunEndRecord {
     RunEndRecord::new(ending, at, note.map(Into::into))
 }

@@ -1,4 +1,4 @@
-//! What goes on around runs: rests that are over, outbox commands that were tried, and the moment when nothing is left to do.
+//! The upkeep around runs: expired backoffs, the results of outbox commands, and the moment when nothing is left to do.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> RunOutcom
     RunOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
-/// Makes a task ready if its rest is over, or if who worked on it has lost its lock.
+/// Makes a task ready if its backoff is over, or if the holder that worked on it has lost its lock.
 pub(crate) fn make_ready(id: &TaskId, seen: &Seen, tx: &mut Tx) {
     let Some(task) = tx.tables.backlog.tasks.get(id) else { return };
     let input = match &task.state {
@@ -45,7 +45,7 @@ pub(crate) fn make_ready(id: &TaskId, seen: &Seen, tx: &mut Tx) {
     tx.changed.takeable.extend(tx.changed.ready.get(id).cloned());
 }
 
-/// People are told once that there is nothing left to do, after something was done.
+/// Notifies people, once after the last run, that nothing is left to do.
 pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, dead: u64, tx: &mut Tx) -> RunOutcome {
     if tx.tables.backlog.runs.values().any(Run::is_live) || !tx.tables.backlog.totals.has_run_since() {
         return RunOutcome::Late;
@@ -63,7 +63,7 @@ pub(crate) fn rest(runner: &RunnerId, counts: &BTreeMap<Status, u64>, dead: u64,
     RunOutcome::Done
 }
 
-/// An outbox command was done, or tried in vain: it is tried again later, and in the end a person is asked.
+/// Records an attempt at an outbox command: a failed one is retried later, and in the end a person is asked.
 pub(crate) fn tried(runner: &RunnerId, seq: Seq, error: Option<&str>, is_final: bool, tx: &mut Tx) -> RunOutcome {
     let entry = tx.tables.backlog.outbox.get_mut(&seq).filter(|entry| entry.executor.as_ref() == Some(runner));
     let Some(entry) = entry else { return RunOutcome::Late };

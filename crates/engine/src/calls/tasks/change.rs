@@ -29,17 +29,17 @@ pub(crate) fn add(id: &TaskId, spec: &Spec, depends_on: &[Edge], by: Option<Epoc
     }
     if let Some(parent) = &spec.parent {
         let Some(parent_task) = backlog.tasks.get(parent) else { return TaskOutcome::UnknownParent(parent.clone()) };
-        // One that is being stopped makes no children any more: who cancels it has cancelled all that there were.
+        // A task that is being stopped adds no more children: its cancellation has cancelled only the children that existed.
         let is_stopping = matches!(parent_task.state, task::State::Stopping { .. });
         if by.is_some() && (parent_task.live().map(|live| live.epoch) != by || is_stopping) {
             return TaskOutcome::Fenced;
         }
     }
-    // Nothing can depend on a task that is not there yet, so there is no cycle to look for.
+    // No task can depend on a task that does not exist yet, so a cycle is impossible.
     if let Err(error) = dependencies::validate(id, depends_on, |on| backlog.tasks.contains_key(on), &Default::default()) {
         return TaskOutcome::Dependencies(error);
     }
-    // What comes of what a route did is as deep as that.
+    // A task that results from a route is as deep as the reaction.
     let spec = Spec { depth: spec.depth.max(tx.depth), ..spec.clone() }.with_workspace(id);
     let task = Task::new(id.clone(), spec.clone(), &now);
     let mut edges = depends_on.to_vec();
@@ -60,7 +60,7 @@ pub(crate) fn edit_keys(id: &TaskId, edit: &Edit) -> Vec<Key> {
     [Key::Sections, Key::Dependencies(id.clone())].into_iter().chain(edges).chain(needs).collect()
 }
 
-/// Changes a task and does something else with it, or neither.
+/// Changes a task and carries out a second request on it, or neither.
 pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tx: &mut Tx) -> TaskOutcome {
     let Some(id) = then.id() else { return TaskOutcome::Unknown };
     let mut draft = tx.clone();
@@ -90,17 +90,17 @@ pub(super) fn edited(edit: &Edit, status: Status, then: &TaskRequest, tx: &mut T
 
 pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
     let Some(task) = tx.tables.backlog.tasks.get(id).cloned() else { return TaskOutcome::Unknown };
-    // What a run was started with is fixed: its section's lock is held, its dependencies were met.
+    // The terms of a live run are fixed: its section's lock is held, its dependencies were met.
     if let Some(live) = task.live()
         && (edit.section.is_some() || edit.depends_on.is_some() || edit.is_of_runs())
     {
         return TaskOutcome::InProgress(live.run.clone());
     }
-    // What a pipeline does is in its plan.
+    // The work of a pipeline is in its plan.
     if edit.is_of_runs() && (task.spec.phase().is_some() || task.has_phases()) {
         return left_to_pipeline(&task);
     }
-    // Who works on it by hand holds the lock of an exclusive section, and gives back that of the section which it is in then.
+    // The holder of a manual claim has the lock of the task's section, and releases the lock of the section that the task is in then.
     let moves = edit.section.as_ref().is_some_and(|section| *section != task.spec.section);
     if (moves || edit.needs.is_some())
         && let Some(locked_by) = manual::locked_by(&task, None, tx)
@@ -108,7 +108,7 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
         return TaskOutcome::Locked(locked_by);
     }
     let backlog = &mut tx.tables.backlog;
-    // What comes before a phase is for its plan to say: after anything that waits for its pipeline, it would wait for itself.
+    // Only the plan orders the phases: a phase that depended on a dependent of its pipeline would wait for itself.
     if task.spec.phase().is_some() && edit.depends_on.is_some() {
         return left_to_pipeline(&task);
     }
@@ -139,17 +139,17 @@ pub(crate) fn update(id: &TaskId, edit: &Edit, tx: &mut Tx) -> TaskOutcome {
     task.spec.timeout = timeout.unwrap_or(task.spec.timeout);
     task.spec.silence = silence.unwrap_or(task.spec.silence);
     if let Some(workspace) = workspace {
-        // The lock of the workspace that it had is no need of its own.
+        // The lock of the old workspace was added with the workspace, and goes with it.
         let lock = task.spec.workspace.owner(id).map(|owner| task::Need::Lock(owner.workspace_lock()));
         task.spec.needs.retain(|need| Some(need) != lock.as_ref());
         task.spec.workspace = workspace;
     }
     if let Some(policy) = &mut task.spec.restart {
-        // A loop has no retries beside, and what was tried before counts.
+        // A loop has no separate retries, and earlier failures count as attempts.
         task.spec.retries = 0;
         policy.max_attempts = policy.max_attempts.max(NonZeroU32::new(task.failures).unwrap_or(policy.max_attempts));
     }
-    // Whatever else it needs, it has its worktree to itself.
+    // Adds the lock of the workspace to the needs.
     task.spec = task.spec.with_workspace(id);
     let depends_on = backlog.edges.get(id).cloned().unwrap_or_default();
     backlog.tasks.insert(id.clone(), task.clone());

@@ -12,23 +12,23 @@ use crate::calls::manual::{self, LockedBy};
 use crate::calls::pipelines;
 use crate::calls::steps::{descendants, emit, wake_for, withdraw};
 
-/// Stops a task and all that it has created.
+/// Stops a task and all its descendants.
 pub(super) fn cancel(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
     let outcome = stop(id, After::Cancel, tx);
-    for child in descendants(&tx.tables, id) {
+    for child in descendants(&tx.tables.backlog, id) {
         stop(&child, After::Cancel, tx);
     }
     outcome
 }
 
-/// Stops several with all that they have created, or none of them if one cannot be stopped now.
+/// Stops several tasks with all their descendants, or none of them if one cannot be stopped now.
 pub(super) fn cancel_all(ids: &[TaskId], tx: &mut Tx) -> TaskOutcome {
     let mut draft = tx.clone();
     let mut outcomes = Vec::with_capacity(ids.len());
     for id in ids {
         let was_over = tx.tables.backlog.tasks.get(id).is_some_and(|task| task.status().is_over());
         match cancel(id, &mut draft) {
-            // It was cancelled as a child of one before it.
+            // The task was cancelled as a descendant of an earlier one.
             TaskOutcome::Stepped(task::Outcome::Over(status), task) if !was_over => {
                 outcomes.push(TaskOutcome::Stepped(task::Outcome::Ended(status), task));
             }
@@ -60,8 +60,10 @@ pub(super) fn delete(id: &TaskId, force: bool, tx: &mut Tx) -> TaskOutcome {
         return TaskOutcome::NotOver;
     }
     // The phases of a pipeline go with it.
-    let (phases, others): (Vec<&Task>, Vec<&Task>) =
-        descendants(&tx.tables, id).iter().map(|child| &tx.tables.backlog.tasks[child]).partition(|task| is_phase_of(task, id));
+    let (phases, others): (Vec<&Task>, Vec<&Task>) = descendants(&tx.tables.backlog, id)
+        .iter()
+        .map(|child| &tx.tables.backlog.tasks[child])
+        .partition(|task| is_phase_of(task, id));
     if let Some(live) = phases.iter().find_map(|phase| phase.live()) {
         return TaskOutcome::InProgress(live.run.clone());
     }
@@ -75,7 +77,7 @@ pub(super) fn delete(id: &TaskId, force: bool, tx: &mut Tx) -> TaskOutcome {
     if !dependents.is_empty() {
         return TaskOutcome::HasDependents(dependents);
     }
-    // The pipeline itself first: then it hears of no phase that is gone.
+    // The pipeline itself first, so that it is not stepped for the deletion of its phases.
     gone.iter().for_each(|task| remove(task, tx));
     TaskOutcome::Deleted
 }
@@ -85,7 +87,7 @@ fn is_phase_of(task: &Task, pipeline: &TaskId) -> bool {
     task.spec.phase().is_some() && task.spec.parent.as_ref() == Some(pipeline)
 }
 
-/// Removes a task, with what belongs to its state.
+/// Removes a task, and ends its decision or its manual claim.
 fn remove(id: &TaskId, tx: &mut Tx) {
     match tx.tables.backlog.tasks[id].state.clone() {
         task::State::AwaitingDecision { decision } => withdraw(tx, &decision),
@@ -93,11 +95,11 @@ fn remove(id: &TaskId, tx: &mut Tx) {
         _ => {}
     }
     tx.tables.backlog.lost_claims.retain(|(task, _), _| task != id);
-    let task = tx.tables.backlog.tasks.remove(id).expect("it was looked at above");
+    let task = tx.tables.backlog.tasks.remove(id).expect("its state was read above");
     tx.tables.backlog.edges.remove(id);
     tx.tables.backlog.runs.retain(|_, run| run.task != *id);
     emit(tx, Event::Task { id: id.clone(), fact: TaskFact::Deleted {} });
     pipelines::forget(&task, tx);
-    // Who waits for it hears that it is gone.
+    // Waiters for its lock are woken, because the task no longer exists.
     wake_for(&[Resource { kind: Kind::Lock, name: id.lock() }], tx);
 }

@@ -1,4 +1,4 @@
-//! What people and runs do with tasks: add, change, conclude, cancel, retry, delete.
+//! The requests of people and runs about tasks: add, change, conclude, cancel, retry, delete.
 
 mod change;
 mod end;
@@ -30,114 +30,110 @@ pub enum TaskRequest {
         id: TaskId,
         spec: Box<Spec>,
         depends_on: Vec<Edge>,
-        /// The run that creates it, if its parent's run does.
+        /// The epoch of the run that creates it, if its parent's run does.
         by: Option<Epoch>,
     },
-    /// Change what is to be done.
     Update {
         id: TaskId,
         edit: Box<Edit>,
     },
     Conclude {
         id: TaskId,
-        /// The run that says so.
+        /// The epoch of the reporting run.
         epoch: Option<Epoch>,
-        /// The person who says so, if no run does.
+        /// The reporting person, if no run reports.
         by: Option<HolderId>,
         verdict: Verdict,
     },
-    /// Work on it by hand.
+    /// Start manual work on the task.
     Take {
         id: TaskId,
-        /// Who, and for how long.
         taking: Box<Taking>,
     },
-    /// A claim that waits gives up, or its process is dead.
+    /// Remove a waiting claim, which gives up or whose process is dead.
     Leave {
-        /// The number of the claim.
+        /// The ticket of the claim.
         ticket: Ticket,
         resources: Vec<Resource>,
-        /// What was seen of its process; nothing if it is that process who says so.
+        /// The observed state of its process; `None` if the process itself calls.
         seen: Option<Seen>,
     },
-    /// Show a sign of life of somebody who works on it by hand.
+    /// Renew a manual claim.
     Renew {
         id: TaskId,
         by: Option<HolderId>,
-        /// Under which claim.
+        /// The epoch of the claim.
         epoch: Option<Epoch>,
     },
-    /// Work on it no longer, without saying how it ended.
+    /// Release a manual claim without a verdict.
     GiveBack {
         id: TaskId,
         by: Option<HolderId>,
-        /// Under which claim.
+        /// The epoch of the claim.
         epoch: Option<Epoch>,
     },
-    /// Tell the result, as a person or as the run that works on it.
+    /// Report the result, as a person or as the run of the task.
     Finish {
         id: TaskId,
         by: Option<HolderId>,
-        /// Under which claim, or as which run.
+        /// The epoch of the claim, or of the run.
         epoch: Option<Epoch>,
-        /// Whether it is done though a dependency is not completed.
+        /// Accept the result although a dependency is not completed.
         anyway: bool,
         verdict: Verdict,
     },
-    /// Change what is to be done, and do something else with it: both or neither.
+    /// Change the task, and carry out another request on it: both or neither.
     Edited {
         edit: Box<Edit>,
         status: Status,
         then: Box<TaskRequest>,
     },
-    /// Show a sign of life.
     Heartbeat {
         id: TaskId,
         epoch: Epoch,
         pulse: Pulse,
         watch: Watch,
     },
-    /// Tell what was seen of a run that is at work.
+    /// Report the activity of a live run.
     Checkpoint {
         id: TaskId,
         epoch: Epoch,
-        /// How much output it has made.
+        /// The total output of the run.
         output_bytes: u64,
-        /// How long ago the last of it came.
+        /// The time since the last output.
         quiet: Span,
     },
     /// Stop a run that takes too long.
     Overtime {
         id: TaskId,
         run: RunId,
-        /// How long it may take.
+        /// The longest time that a run may take.
         max: Span,
     },
-    /// Stop it and its children for good.
+    /// Stop the task and its descendants for good.
     Cancel {
         id: TaskId,
     },
-    /// Stop several and their children for good: all of them, or none if one refuses.
+    /// Stop several tasks and their descendants for good: all of them, or none if one refuses.
     CancelAll {
         ids: Vec<TaskId>,
     },
-    /// Stop its run, so that it fails.
+    /// Stop the run, so that the task fails.
     Kill {
         id: TaskId,
         run: RunId,
         error: Box<str>,
     },
-    /// Land its work as it is.
+    /// Land the work of the task as it is.
     Land {
         id: TaskId,
-        /// The person who says so.
         by: Option<HolderId>,
         to: LandSpec,
     },
     Retry {
         id: TaskId,
     },
-    /// Pass it over, or look at it.
+    /// Skip the task, or mark it for review.
     Set {
         id: TaskId,
         by: Option<HolderId>,
@@ -145,12 +141,12 @@ pub enum TaskRequest {
     },
     Delete {
         id: TaskId,
-        /// Also if its lock is held.
+        /// Delete it even if its lock is held.
         force: bool,
     },
 }
 
-/// What is different. `None` leaves it as it is.
+/// The changes of a task. `None` leaves a field unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Edit {
     pub title: Option<Title>,
@@ -158,25 +154,25 @@ pub struct Edit {
     pub section: Option<Option<SectionId>>,
     pub priority: Option<i32>,
     pub labels: Option<Vec<Label>>,
-    /// All that must come first.
+    /// All dependencies.
     pub depends_on: Option<Vec<Edge>>,
-    /// What a runner does for it, or that it is for people.
+    /// The work of a runner, or none for manual work.
     pub work: Option<Option<Work>>,
-    /// All that its runs hold.
+    /// All resources that the runs hold.
     pub needs: Option<Vec<Need>>,
-    /// How often a run that failed is followed by another.
+    /// The most retries after failed runs.
     pub retries: Option<u32>,
-    /// How it is tried again until it is done, or that it is not.
+    /// The policy of a loop, or none.
     pub restart: Option<Option<Policy>>,
-    /// How long a run may take, or that the settings say so.
+    /// The longest time of a run, or none to use the setting.
     pub timeout: Option<Option<Span>>,
-    /// How long a run may be silent, or that the settings say so.
+    /// The longest silence of a run, or none to use the setting.
     pub silence: Option<Option<Span>>,
     pub workspace: Option<WorkspaceSpec>,
 }
 
 impl Edit {
-    /// Whether it changes what runs do, or how often they are tried.
+    /// Whether the edit changes the work of runs, or how often they are tried.
     fn is_of_runs(&self) -> bool {
         self.work.is_some()
             || self.needs.is_some()
@@ -191,59 +187,55 @@ impl Edit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskOutcome {
     Kept(Box<Task>),
-    /// The machine's answer, with the task as it stands now.
+    /// The machine's answer, with the task after the step.
     Stepped(task::Outcome, Box<Task>),
-    /// The answers about several, in their order.
+    /// The outcomes of several tasks, in their order.
     Several(Vec<TaskOutcome>),
-    /// One of several refuses, so nothing has changed.
+    /// One of several tasks refuses, so nothing has changed.
     RefusedBy(TaskId, Box<TaskOutcome>),
     Deleted,
-    /// There is no such task.
     Unknown,
-    /// There is no such section.
     UnknownSection(SectionId),
-    /// There is no such parent.
     UnknownParent(TaskId),
-    /// The run that wants to add a child is not its parent's run any more.
+    /// The caller is no longer the live run of the task or of the parent.
     Fenced,
-    /// The dependencies make no sense.
+    /// The dependencies are invalid.
     Dependencies(DagError),
-    /// A run works on it, so that it cannot be changed so.
+    /// The task has a live run, which excludes this change.
     InProgress(RunId),
     HasDependents(Vec<TaskId>),
     HasChildren(Vec<TaskId>),
-    /// It is a pipeline that is not over.
+    /// The task is a pipeline that is not over.
     NotOver,
-    /// Somebody works on it, or in its section, or has what it needs.
+    /// Another holder has the task, its section, or one of its resources.
     Locked(LockedBy),
     Waiting(Box<ClaimWaiting>),
     /// The claim waits no longer.
     Left,
     /// Waiting would never end; the claim does not wait.
     Deadlock(Vec<Link>),
-    /// It was claimed by the same holder before, and stays so.
+    /// The caller had claimed the task before; the claim was renewed.
     AlreadyYours(Box<Task>),
     /// The claim is renewed, with all its parts.
     Renewed(Box<Task>),
-    /// The claim of the one who speaks is over: that is told once.
+    /// The claim of the caller is over; this is reported once.
     Lost(LostClaim),
-    /// The epoch is not that of the claim on it.
+    /// The epoch is not the epoch of the claim on the task.
     NotTheClaim {
         /// The epoch that was given.
         epoch: Epoch,
         claimed_by: LockedBy,
     },
     NotClaimed,
-    /// These must be completed first.
+    /// These tasks must be completed first.
     DependsOn(Vec<Unmet>),
-    /// A semaphore that it needs was never defined, or has fewer slots.
+    /// A semaphore that the task needs was never defined, or has too few slots.
     NeverFits {
-        /// Which semaphore.
         name: Name,
-        /// How many slots it has, if it is defined.
+        /// The capacity, if the semaphore is defined.
         capacity: Option<u32>,
     },
-    /// It is not as it was read: read it again.
+    /// The task has changed since it was read: read it again.
     Changed,
 }
 
@@ -271,7 +263,7 @@ impl TaskRequest {
         })
     }
 
-    /// The task that it happens because of.
+    /// The task that caused the request.
     pub(crate) fn cause(&self) -> Option<&TaskId> {
         match self {
             TaskRequest::Add { spec, .. } => spec.parent.as_ref(),
@@ -309,7 +301,7 @@ impl TaskRequest {
                 keys.extend([Key::Live, Key::OpenDecisions, Key::Manual(id.clone())]);
                 keys.extend([Key::Dependencies(id.clone()), Key::Pipeline(id.clone()), Key::Mailbox(id)]);
             }
-            // Who looks at a run may find that it must be stopped.
+            // These requests may stop the run.
             TaskRequest::Kill { .. } | TaskRequest::Overtime { .. } | TaskRequest::Heartbeat { .. } => {
                 keys.extend([Key::Live, Key::Outbox]);
             }
@@ -317,7 +309,7 @@ impl TaskRequest {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
                 keys.extend([Key::Family(id.clone()), Key::FamilyDependents(id.clone()), Key::Lock(id.lock()), Key::RunsOf(id)]);
             }
-            // Only a person speaks for a task that waits for a decision.
+            // Only these requests of people may end a wait for a decision.
             TaskRequest::Retry { .. } => {
                 keys.extend([Key::OpenDecisions, Key::Manual(id.clone()), Key::Pipeline(id.clone())]);
                 keys.extend([Key::Lock(id.dispatch_lock()), Key::RunsOf(id.clone()), Key::Mailbox(id)]);
@@ -344,7 +336,7 @@ impl TaskRequest {
             TaskRequest::Take { id, taking } => manual::take(id, taking, tx),
             TaskRequest::Leave { ticket, seen: None, .. } => manual::leave(*ticket, &tx.now(Vec::new(), Span::ZERO), tx),
             TaskRequest::Leave { ticket, seen: Some(seen), .. } => manual::drop_over(*ticket, seen, tx),
-            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tx).0,
+            TaskRequest::Renew { id, by, epoch } => manual::renew(id, by.as_ref(), *epoch, tx),
             TaskRequest::GiveBack { id, by, epoch } => manual::release(id, by.as_ref(), *epoch, tx),
             TaskRequest::Finish { id, by, epoch, anyway, verdict } => {
                 let outcome = manual::conclude(id, by.as_ref(), *epoch, *anyway, verdict, tx);
@@ -378,7 +370,7 @@ impl TaskRequest {
     }
 }
 
-/// Only who works on a task by hand says what becomes of it.
+/// Steps a task, unless another holder has taken it for manual work.
 fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tx: &mut Tx) -> TaskOutcome {
     match tx.tables.backlog.tasks.get(id).and_then(|task| manual::locked_by(task, by, tx)) {
         Some(locked_by) => TaskOutcome::Locked(locked_by),
@@ -386,14 +378,14 @@ fn unless_locked(id: &TaskId, by: Option<&HolderId>, input: task::Input, tx: &mu
     }
 }
 
-/// Its pipeline says what becomes of a phase, and nobody else.
+/// Refuses a request about a phase or a pipeline, whose plan decides.
 fn left_to_pipeline(task: &Task) -> TaskOutcome {
     TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
 }
 
 fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutcome {
     match tx.tables.backlog.tasks.get(id) {
-        // Whether a phase waits for a person is for its pipeline to say: by a guard, or by a decision.
+        // Only the pipeline makes a phase wait for a person, by a guard or a decision.
         Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
         _ => match manual::unheld(id, by, None, &mut tx.tables) {
             Some(refusal) => refusal,
@@ -403,10 +395,10 @@ fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutco
 }
 
 fn retry(id: &TaskId, tx: &mut Tx) -> TaskOutcome {
-    // What was left when it ended has gone back to its senders.
+    // The messages that were undelivered when the task ended go back to their senders.
     mailbox::return_rest(id, tx);
     match tx.tables.backlog.tasks.get(id) {
-        // Its pipeline has gone on, and knows nothing of another run of it.
+        // The pipeline has moved on, and does not expect another run of the phase.
         Some(task) if task.spec.phase().is_some() && task.status().is_over() => left_to_pipeline(task),
         _ => unless_locked(id, None, task::Input::Retry, tx),
     }
@@ -417,13 +409,13 @@ pub(crate) fn stepped(id: &TaskId, input: task::Input, tx: &mut Tx) -> TaskOutco
     let owner = owner(id, &tx.tables);
     let Some(outcome) = step_task(tx, id, input, owner.as_ref()) else { return TaskOutcome::Unknown };
     if tx.seq != before {
-        // It may have become ready, or others with it; or its run is to be stopped.
+        // This task or others may have become ready, or its run is to be stopped.
         wake_runners(tx);
     }
     TaskOutcome::Stepped(outcome, Box::new(tx.tables.backlog.tasks[id].clone()))
 }
 
-/// Who looks after the run that works on a task, as far as that was loaded.
+/// The owner of the live run of a task, if the run was loaded.
 fn owner(id: &TaskId, tables: &Tables) -> Option<RunnerId> {
     let live = tables.backlog.tasks.get(id)?.live()?;
     tables.backlog.runs.get(&live.run).map(|run| run.owner.clone())

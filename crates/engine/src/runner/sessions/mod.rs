@@ -1,4 +1,4 @@
-//! The runs that a runner looks after, and what becomes of their sessions.
+//! The runs of a runner, and the state of their sessions.
 
 mod silence;
 
@@ -21,43 +21,43 @@ use crate::calls::runs::{RunRequest, Work};
 use crate::calls::tasks::TaskRequest;
 use crate::request::Request;
 
-/// When the start of a session is reported with what is written anyway. Before that its end may make the report unnecessary.
+/// The time after which the start of a session is reported along with other requests. Before that, its end may make the report unnecessary.
 const REPORT_ALONG: Span = Span::from_ms(250);
 
-/// When it is reported in any case.
+/// The time after which the start of a session is reported in any case.
 const REPORT_AFTER: Span = Span::from_ms(500);
 
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     owned: BTreeMap<RunId, OwnedRun>,
-    /// The runs that have given their slot back while they wait for others.
+    /// The runs that have freed their slot while they wait for others.
     paused: BTreeSet<RunId>,
     pending: Vec<Request>,
 }
 
-/// A run that this runner looks after.
+/// A run of this runner.
 #[derive(Debug)]
 struct OwnedRun {
     work: Work,
     phase: Phase,
-    /// The processes, and when they began, until that is reported to the store.
+    /// The processes, and when they began, until the start is reported to the store.
     report: Option<(Session, Lease)>,
-    /// Its last sign of life, as far as it was looked for.
+    /// The last observed activity.
     seen: Lease,
     stuck: bool,
-    /// The store has said that it is to be ended: no need to find that it takes too long.
+    /// The store has decided to end the run: its duration is no longer checked.
     stopping: bool,
-    /// Whether it has no time to end by itself.
+    /// End the session without a grace period.
     at_once: bool,
-    /// When it is recorded next.
+    /// When the next checkpoint is recorded.
     checkpoint_at: Option<Lease>,
-    /// When to find out again what became of its session.
+    /// When to recover the session again.
     recover_at: Option<Lease>,
-    /// Its keeper is dead, and it cannot be proven that its processes are: only a person can end it.
+    /// Its keeper is dead, but its processes cannot be proven dead: only a person can end the run.
     unproven: bool,
-    /// It was claimed by this runner, and has not begun as far as is known.
+    /// This runner has claimed it, and the session has not begun as far as is known.
     is_fresh: bool,
-    /// Its keeper is being asked about it.
+    /// A pulse of its keeper is pending.
     is_asked: bool,
 }
 
@@ -94,12 +94,12 @@ impl Sessions {
         self.owned.is_empty()
     }
 
-    /// Whether it has a run that the store says is not its own.
+    /// Whether this runner has a run that is not among its runs in the store.
     pub(super) fn has_others_than(&self, runs: &BTreeSet<RunId>) -> bool {
         self.owned.keys().any(|run| !runs.contains(run))
     }
 
-    /// Whether the session of a run is to end, and was not seen dead.
+    /// Whether the session of a run is being ended, and was not seen dead.
     pub(super) fn is_being_killed(&self, run: &RunId) -> bool {
         self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Killing || (owned.stopping && owned.phase == Phase::Live))
     }
@@ -108,23 +108,23 @@ impl Sessions {
         self.owned.get(run).is_some_and(|owned| owned.phase == Phase::Live)
     }
 
-    /// The task of a run whose session lives.
+    /// The task of a run whose session is live.
     pub(super) fn live_task(&self, run: &RunId) -> Option<&TaskId> {
         self.owned.get(run).filter(|owned| owned.phase == Phase::Live).map(|owned| &owned.work.task.id)
     }
 
-    /// Marks the session of a run as one to be ended, unless it has ended or nobody is there to be asked for it.
+    /// Marks the session of a run as being ended, unless it has ended or has no keeper that could end it.
     pub(super) fn kill(&mut self, run: &RunId, at_once: bool) -> bool {
         let owned = self.owned.get_mut(run).filter(|owned| !owned.unproven && !owned.has_ended());
         owned.map(|owned| (owned.phase, owned.at_once) = (Phase::Killing, owned.at_once || at_once)).is_some()
     }
 
-    /// Whether the session of a run has no time to end by itself.
+    /// Whether the session of a run is being ended without a grace period.
     pub(super) fn is_killed_at_once(&self, run: &RunId) -> bool {
         self.owned.get(run).is_some_and(|owned| owned.at_once)
     }
 
-    /// A run was claimed, or adopted.
+    /// Takes in a run that was claimed (`is_fresh`) or adopted.
     pub(super) fn begin(&mut self, work: Work, is_fresh: bool, out: &mut Output) {
         self.owned.insert(work.run.id.clone(), OwnedRun { is_fresh, ..OwnedRun::new(work.clone()) });
         let work = Box::new(work);
@@ -142,7 +142,7 @@ impl Sessions {
         }
     }
 
-    /// Whether the session of a run is known to have begun only now, or to have ended in its own way.
+    /// Marks a fresh run as begun. Returns whether it was fresh.
     pub(super) fn has_begun(&mut self, run: &RunId, out: &mut Output) -> bool {
         let Some(owned) = self.owned.get_mut(run).filter(|owned| owned.is_fresh) else { return false };
         owned.is_fresh = false;
@@ -158,7 +158,7 @@ impl Sessions {
         true
     }
 
-    /// The model has answered a run: those that wait for the limit that it tries go on.
+    /// Reports that the model has answered a run, so that the tasks that wait for the limit that the run tries can start.
     pub(super) fn answered(&mut self, run: &RunId) {
         if let Some(owned) = self.owned.get(run).filter(|owned| owned.work.run.agent.as_ref().is_some_and(|agent| agent.probes)) {
             let (run, owner_epoch) = (run.clone(), owned.work.run.owner_epoch);
@@ -186,7 +186,7 @@ impl Sessions {
         self.pending.push(RunRequest::Unproven { runner: context.id(), what, why }.into());
     }
 
-    /// The store did not reply: whether a person was asked what has become of these sessions is not known, so that they are looked at again.
+    /// Handles a missing reply: it is unknown whether a person was asked about these sessions, so they are recovered again.
     pub(super) fn on_no_reply(&mut self, requests: &[Request], now: Lease) {
         for request in requests {
             if let Request::Run(RunRequest::Unproven { what, .. }) = request
@@ -201,7 +201,7 @@ impl Sessions {
         self.owned.get_mut(run).filter(|owned| !owned.has_ended())
     }
 
-    /// Whether all that is left to do for its runs is up to a person.
+    /// Whether all runs of this runner need a person.
     pub(super) fn only_unproven(&self) -> bool {
         self.owned.values().all(|owned| owned.unproven)
     }
@@ -210,7 +210,7 @@ impl Sessions {
         self.owned.get(run).is_some_and(|owned| owned.unproven)
     }
 
-    /// The request that says that the session of a run is dead, though its process tree may not be.
+    /// The request that reports the session of a run as dead, although its process tree may not be.
     pub(super) fn session_dead(&self, run: &RunId, watch: Watch) -> Option<Request> {
         let work = self.work(run)?;
         let (id, epoch) = (work.task.id.clone(), work.run.epoch);
@@ -221,44 +221,43 @@ impl Sessions {
         self.owned.values().any(OwnedRun::has_ended)
     }
 
-    /// The tasks whose runs have ended, which is not reported yet.
+    /// The tasks whose runs have ended without a report yet.
     pub(super) fn ended_tasks(&self) -> impl Iterator<Item = &Task> {
         self.owned.values().filter(|owned| owned.has_ended()).map(|owned| &owned.work.task)
     }
 
-    /// How many runs take a place of this runner. One that waits for its children leaves its place to them, or a runner with
-    /// one place would never start them.
+    /// How many runs occupy a place of this runner. A run that waits for its children leaves its place to them, or a runner with one
+    /// place would never start them.
     pub(super) fn living(&self) -> usize {
         self.owned.iter().filter(|(id, owned)| !owned.has_ended() && !self.paused.contains(*id)).count()
     }
 
-    /// How many sessions are known to have begun and live.
+    /// How many sessions are known to have begun and have not ended.
     pub(super) fn begun(&self) -> usize {
         self.owned.values().filter(|owned| !owned.is_fresh && !owned.has_ended()).count()
     }
 
-    /// Finds out which of its runs have no slot.
+    /// Records which runs of this runner have no slot.
     pub(super) fn note_paused(&mut self, snapshot: &Snapshot, context: &Context) {
         let Some(slots) = snapshot.coordination.semaphores.get(&Name::runs()) else { return };
         let live = snapshot.backlog.runs.values().filter(|run| run.owner == context.me.id);
-        let paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
-        self.paused = paused;
+        self.paused = live.filter(|run| !slots.holders.contains_key(&run.id.holder())).map(|run| run.id.clone()).collect();
     }
 
-    /// Compares its runs with the rows.
+    /// Compares the runs of this runner with the rows.
     pub(super) fn reconcile(&mut self, backlog: &Backlog, context: &Context, out: &mut Output) {
         let is_own = |run: &RunId| backlog.runs.get(run).is_some_and(|run| run.owner == context.me.id);
-        // A runner that was taken for dead may find its runs with another one.
+        // The runs of a runner that was dismissed as dead may have another owner.
         for (run, _) in self.owned.extract_if(.., |run, _| !is_own(run)) {
             if backlog.runs.contains_key(&run) {
                 out.act(Action::Forget(run));
             } else {
-                // It has ended as far as anybody is concerned; if something of it lives, nobody else would ever end it.
+                // The run has ended in the store; if some of its processes live, no other runner would ever end them.
                 out.act(Action::Kill(run.clone(), false));
                 out.act(Action::Acknowledge(run));
             }
         }
-        // What it owns and does not know of: a claim whose reply was lost.
+        // A run of this runner that it does not know: the reply to its claim was lost.
         for run in backlog.runs.values().filter(|run| run.owner == context.me.id) {
             if let Some(task) = backlog.tasks.get(&run.task).filter(|_| !self.owned.contains_key(&run.id)) {
                 let work = Work { run: run.clone(), task: task.clone() };
@@ -268,7 +267,7 @@ impl Sessions {
         }
     }
 
-    /// Reports the runs that have ended. `marker` is what was found in the place of the file DONE, if that was looked for.
+    /// Reports the runs that have ended. `marker` returns the state of the file DONE, if it was checked.
     pub(super) fn finishes(&self, context: &Context, marker: impl Fn(&Task) -> Option<Marker>) -> Vec<Request> {
         let finish = |owned: &OwnedRun| {
             let Phase::Ended(ending) = &owned.phase else { return None };
@@ -279,14 +278,13 @@ impl Sessions {
         self.owned.values().filter_map(finish).collect()
     }
 
-    /// The end of a run is in the store.
+    /// Acknowledges the end of a run that is in the store.
     pub(super) fn on_finished(&mut self, run: RunId, out: &mut Output) {
         self.owned.remove(&run);
         out.act(Action::Acknowledge(run));
     }
 
-    /// What is to be told about its runs now: signs of life, runs that take too long, and starts, which wait for something else to be
-    /// written for a while.
+    /// The due reports about the runs: activity, runs that take too long, and starts, which wait a while for other requests.
     pub(super) fn requests(&mut self, is_written_anyway: bool, context: &Context, now: Lease) -> Vec<Request> {
         let mut requests = std::mem::take(&mut self.pending);
         requests.extend(self.overtime(context, now));
@@ -297,7 +295,7 @@ impl Sessions {
         requests
     }
 
-    /// A session that is to be recovered, or looked at.
+    /// The next recovery that is due.
     pub(super) fn next_recovery(&mut self, now: Lease) -> Option<Action> {
         let owned = self.owned.values_mut().find(|owned| owned.recover_at.is_some_and(|due| due <= now))?;
         owned.recover_at = None;

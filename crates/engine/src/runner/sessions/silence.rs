@@ -1,4 +1,4 @@
-//! Live runs are watched: for signs of life, for how long they take, and for the record. Each is looked at once per deadline.
+//! The watch over live runs: for their activity, their duration and checkpoints. Each run is polled once per deadline.
 
 use banksman_core::task::{self, Pulse};
 use banksman_core::{Lease, RunId, Span, Status, Task};
@@ -10,40 +10,40 @@ use crate::request::Request;
 use crate::runner::context::Context;
 use crate::runner::protocol::{Action, Output, RunnerEvent};
 
-/// What a keeper tells of its session.
+/// The report of a keeper about its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vitals {
-    /// How long nothing was seen of it.
+    /// The time without activity.
     pub quiet: Span,
-    /// How much output it has made, in bytes.
+    /// The total output in bytes.
     pub output_bytes: u64,
-    /// Whether it works, if it is silent.
+    /// Whether the session works, if it is silent.
     pub activity: Activity,
 }
 
-/// What a keeper tells of a session that is silent.
+/// The activity of a silent session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     Busy,
     Idle,
-    /// That takes another look, after a while.
+    /// Another poll is needed, after a while.
     Unclear,
 }
 
-/// How soon a session is looked at again of which it is not clear whether it works: it can only be seen what it does between two looks.
+/// How soon a session with unclear activity is polled again: its work can only be measured between two polls.
 fn soon(limit: Span) -> Span {
     Span::from_ms((limit.as_ms() / 10).clamp(20, 10_000))
 }
 
 impl Sessions {
-    /// When the next run must be looked at.
+    /// When the next run must be polled or ended.
     pub(super) fn watch_due(&self, context: &Context) -> Option<Lease> {
         let live = self.owned.values().filter(|owned| owned.phase == Phase::Live);
         let due = |owned: &OwnedRun| {
             let max = owned.max_duration(context).filter(|_| !owned.stopping);
             let overtime = max.map(|max| owned.work.run.started.lease + max);
-            let looks = [Some(owned.seen + owned.silence(context)), owned.checkpoint_due(context)].into_iter().flatten();
-            looks.filter(|_| !owned.is_asked).chain(overtime).min()
+            let polls = [Some(owned.seen + owned.silence(context)), owned.checkpoint_due(context)].into_iter().flatten();
+            polls.filter(|_| !owned.is_asked).chain(overtime).min()
         };
         live.filter_map(due).min()
     }
@@ -58,7 +58,7 @@ impl Sessions {
         self.owned.values().filter(|owned| owned.phase == Phase::Live && !owned.stopping).filter_map(late).collect()
     }
 
-    /// A run to look at now.
+    /// The next poll that is due.
     pub(in super::super) fn next_pulse(&mut self, context: &Context, now: Lease) -> Option<Action> {
         let is_due = |owned: &OwnedRun| {
             owned.phase == Phase::Live
@@ -74,7 +74,7 @@ impl Sessions {
         Some(Action::Pulse(run.clone(), silence))
     }
 
-    /// A run was looked at.
+    /// Takes in the result of a poll.
     pub(in super::super) fn pulse(&mut self, run: &RunId, vitals: Vitals, context: &Context, now: Lease) {
         let Some(owned) = self.owned.get_mut(run) else { return };
         let checkpoint = owned.checkpoint_due(context).filter(|due| *due <= now);
@@ -86,7 +86,7 @@ impl Sessions {
         if !is_quiet {
             owned.seen = Lease(now.0 - quiet.as_ms());
         }
-        // A run that follows others which were lost or stuck is well when it is still heard of after so long.
+        // A run after lost or stuck runs is steady if it is still active after the silence timeout.
         let is_steady = owned.work.task.recoveries > 0 && owned.seen >= owned.work.run.started.lease + watch.timeout;
         let pulse = match activity {
             _ if !is_quiet && is_steady => Some(Pulse::Steady),
@@ -96,20 +96,20 @@ impl Sessions {
                 None
             }
             Activity::Busy if watch.believes(quiet) => owned.stuck.then_some(Pulse::Busy(quiet)),
-            // The store may know of something newer.
+            // The store may know of newer activity.
             Activity::Unclear | Activity::Busy | Activity::Idle => Some(Pulse::Idle(quiet)),
         };
         let heartbeat = pulse.map(|pulse| TaskRequest::Heartbeat { id: id.clone(), epoch, pulse, watch });
         self.pending.extend(heartbeat.map(Request::Task));
         if let (Some(due), Some(interval)) = (checkpoint, context.options.checkpoint_interval) {
-            // On the beat, also if this one came late.
+            // The next checkpoint stays on the interval even if this one came late.
             let missed = (now - due).as_ms() / interval.as_ms().max(1);
             owned.checkpoint_at = Some(due + Span::from_ms(interval.as_ms().saturating_mul(missed + 1)));
             self.pending.push(Request::Task(TaskRequest::Checkpoint { id, epoch, output_bytes, quiet }));
         }
     }
 
-    /// A run could not be looked at. It is tried again after the same time.
+    /// Handles a failed poll. The run is polled again after the same time.
     pub(in super::super) fn no_pulse(&mut self, run: &RunId, context: &Context, now: Lease) {
         let Some(owned) = self.owned.get_mut(run) else { return };
         owned.is_asked = false;
@@ -118,15 +118,15 @@ impl Sessions {
         }
     }
 
-    /// Takes in what a look at a run meant for its task.
+    /// Takes in the reply to a heartbeat.
     pub(in super::super) fn on_heartbeat(&mut self, outcome: task::Outcome, task: &Task, out: &mut Output) {
         let Some(owned) = task.live().and_then(|live| self.owned.get_mut(&live.run)) else { return };
         owned.stuck = task.status() == Status::Stuck;
         owned.work.task.recoveries = task.recoveries;
         owned.stopping = matches!(task.state, task::State::Stopping { .. });
         owned.seen = owned.seen.max(task.live().map_or(owned.seen, |live| live.seen.lease));
-        // The next rung is due one timeout after the store has seen it stuck, which was a moment after this look began: a look
-        // that comes as much too early would make the run wait for twice as long.
+        // The next step of the escalation is due one timeout after the store has recorded the run as stuck, which was a moment after this
+        // poll began: a poll that comes that moment too early would make the run wait for twice as long.
         if let task::State::Stuck { detected, .. } = &task.state {
             owned.seen = owned.seen.max(detected.lease);
         }
@@ -141,12 +141,11 @@ impl Sessions {
 }
 
 impl OwnedRun {
-    /// How long it may take.
     fn max_duration(&self, context: &Context) -> Option<Span> {
         self.work.task.spec.timeout.or(context.options.max_duration)
     }
 
-    /// How long it may be silent.
+    /// The silence timeout.
     fn silence(&self, context: &Context) -> Span {
         context.options.watch.of(self.work.task.spec.silence).timeout
     }

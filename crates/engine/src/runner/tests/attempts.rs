@@ -1,4 +1,4 @@
-//! What a runner does next, over the real store.
+//! The attempts of tasks, recoveries, outbox commands and decisions of one runner, over the real store.
 
 use banksman_core::decision::Act;
 use banksman_core::resource::coordination::Command;
@@ -16,24 +16,24 @@ use crate::calls::runs::{RunOutcome, RunRequest};
 use crate::calls::tasks::TaskRequest;
 use crate::request::{Reply, Request};
 
-/// A runner that has started the one task there is.
+/// A runner that has started the only task.
 fn started(stage: &mut Stage, options: Options) -> Actor {
     let mut actor = stage.start("m", options);
     assert!(actor.did().contains(&"spawn t".to_owned()));
     actor
 }
 
-/// The last run of the one task ends.
+/// Ends the last run of the only task.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32) -> Span {
     actor.notify(stage, Input::Ended(actor.run().clone(), exited(code))).expect("it waits for more")
 }
 
 #[test]
-fn the_file_of_a_loop_is_looked_for_before_the_claim_and_before_the_finish() {
+fn the_file_of_a_loop_is_checked_before_claim_and_finish() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = stage.start("m", options());
-    // The first look is the slow one over all that wait.
+    // The first check belongs to the scan of all waiting loops.
     assert_eq!(actor.did(), ["check t", "check t", "claim", "spawn t"]);
     end(&mut stage, &mut actor, 0);
     assert_eq!(actor.did(), ["check t", "finish", "acknowledge"]);
@@ -46,7 +46,7 @@ fn the_file_of_a_loop_is_looked_for_before_the_claim_and_before_the_finish() {
 }
 
 #[test]
-fn nothing_is_looked_for_where_there_is_no_loop() {
+fn no_file_is_checked_without_a_loop() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     let mut actor = stage.start("m", options());
@@ -55,17 +55,17 @@ fn nothing_is_looked_for_where_there_is_no_loop() {
 }
 
 #[test]
-fn one_that_is_done_before_it_begins_is_not_begun() {
+fn a_loop_that_is_done_before_its_first_attempt_is_not_started() {
     for (marker, status) in [(Marker::Done, "completed"), (Marker::Broken("a directory".into()), "failed")] {
         let mut stage = Stage::new();
-        // The slow look over all that wait finds it.
+        // The scan of all waiting loops finds it.
         stage.add_loop("t");
         stage.files.insert(task("t"), marker.clone());
         let mut actor = stage.start("m", options());
         assert_eq!(actor.did()[..2], ["check t", "found"]);
         assert_eq!(stage.status("t"), status);
 
-        // It became done while its runner was asleep, between two looks.
+        // It became done while its runner was asleep, between two scans.
         let mut stage = Stage::new();
         let mut actor = stage.start("m", options());
         stage.files.insert(task("t"), marker);
@@ -77,7 +77,7 @@ fn one_that_is_done_before_it_begins_is_not_begun() {
 }
 
 #[test]
-fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
+fn backoff_ends_exactly_at_its_deadline() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = started(&mut stage, options());
@@ -85,7 +85,7 @@ fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
     assert_eq!(sleep, policy().delay, "it sleeps exactly as long as its task");
     actor.did();
     stage.pass(999);
-    // Whoever is woken meanwhile does not take it either.
+    // A wake-up in between does not start it either.
     assert_eq!(actor.notify(&mut stage, Input::Woken), Some(Span::from_ms(1)));
     assert_eq!((actor.did(), stage.count_events("task:started")), (Vec::new(), 1));
     stage.pass(1);
@@ -94,7 +94,7 @@ fn a_rest_ends_at_its_time_and_not_a_millisecond_earlier() {
 }
 
 #[test]
-fn a_loop_is_tried_so_often_and_not_once_more() {
+fn a_loop_has_at_most_max_attempts() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = started(&mut stage, options());
@@ -108,7 +108,7 @@ fn a_loop_is_tried_so_often_and_not_once_more() {
 }
 
 #[test]
-fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
+fn a_done_loop_waits_for_its_children_until_child_wait() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = started(&mut stage, Options { max_runs: Some(1), ..options() });
@@ -129,9 +129,9 @@ fn one_that_is_done_waits_for_its_children_and_they_have_their_time() {
     assert_eq!((stage.status("c-1"), stage.status("t")), ("cancelled".into(), "completed".into()));
 }
 
-/// It was ended with the others, and a person tried it again: nobody ends it a second time, and nothing goes on without a person.
+/// The child was ended with the others, and a person retried it: no runner ends it a second time, and nothing continues without a person.
 #[test]
-fn who_ends_when_nothing_is_left_does_not_wait_for_a_parent_whose_child_waits_for_a_person() {
+fn until_idle_does_not_wait_for_a_parent_whose_child_needs_a_person() {
     let mut stage = Stage::new();
     stage.add_loop("t");
     let mut actor = started(&mut stage, Options { until_idle: true, ..options() });
@@ -140,7 +140,7 @@ fn who_ends_when_nothing_is_left_does_not_wait_for_a_parent_whose_child_waits_fo
     }
     stage.files.insert(task("t"), Marker::Done);
     end(&mut stage, &mut actor, 0);
-    // One of the children is cancelled with its parent while a person takes the other one up again.
+    // Both children are cancelled with their parent, and a person retries one of them in the same transaction.
     stage.pass(policy().child_wait.as_ms());
     let settle = Request::Run(RunRequest::Settle { task: task("t") });
     stage.ask_all(&[settle, Request::Task(TaskRequest::Retry { id: task("c-1") })]);
@@ -148,7 +148,7 @@ fn who_ends_when_nothing_is_left_does_not_wait_for_a_parent_whose_child_waits_fo
     assert_eq!(actor.notify(&mut stage, Input::Woken), None);
 }
 
-/// Looks at the run of the one task; nothing was seen of it for so long.
+/// Reports that the run of the only task has shown no activity for `quiet`.
 fn observe(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
     actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })));
     actor.did()
@@ -165,7 +165,7 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     let Some(Action::Nudge(_, command)) = actor.wants.pop_back() else { panic!("{:?}", actor.wants) };
     actor.notify(&mut stage, Input::CommandDone(command, Ok(())));
     assert_eq!(actor.did(), ["done"]);
-    assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "it has as long to wake up");
+    assert_eq!(Span::from_ms(stage.sleep(&mut actor)), TIMEOUT, "the nudge has one more timeout to work");
     assert_eq!(actor.did(), ["pulse"]);
     let long = Span::from_ms(2 * TIMEOUT.as_ms());
     assert_eq!(observe(&mut stage, &mut actor, long), ["heartbeat", "kill"]);
@@ -188,7 +188,7 @@ fn a_run_that_takes_too_long_is_killed_once() {
     assert_eq!((stage.status("t"), stage.count_events("task:stopping")), ("failed".into(), 1));
 }
 
-/// A runner that was asked to tell people that a task has failed.
+/// A runner that has to notify people that a task has failed.
 fn notifying(stage: &mut Stage) -> (Actor, Seq, Notice) {
     stage.add("t", |_| {});
     let mut actor = started(stage, options());
@@ -205,13 +205,13 @@ fn notice(actor: &mut Actor) -> (Seq, Notice) {
 }
 
 #[test]
-fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_asked_once() {
+fn a_failing_command_backs_off_and_finally_asks_a_person_once() {
     let mut stage = Stage::new();
     let (mut actor, command, first) = notifying(&mut stage);
     for pause in [1, 2, 4, 8] {
         actor.did();
         assert_eq!(actor.notify(&mut stage, Input::CommandDone(command, Err("no network".into()))), Some(Span::from_secs(pause)));
-        assert_eq!(actor.did(), ["in vain"]);
+        assert_eq!(actor.did(), ["failed"]);
         stage.pass(1_000 * pause - 1);
         assert_eq!(actor.notify(&mut stage, Input::Woken), Some(Span::from_ms(1)), "not a millisecond earlier");
         stage.pass(1);
@@ -224,8 +224,8 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
     for _ in 0..3 {
         stage.sleep(&mut actor);
     }
-    assert_eq!(actor.did(), ["in vain"], "it is not tried any more");
-    // As when the answer to the last word of it was lost.
+    assert_eq!(actor.did(), ["failed"], "it is not tried any more");
+    // As if the reply to the last report was lost.
     let again =
         RunRequest::Tried { runner: actor.dispatcher.id().clone(), command, error: Some("no network".into()), is_final: false };
     assert_eq!(stage.ask(Request::Run(again)), Reply::Run(RunOutcome::Late));
@@ -247,17 +247,17 @@ fn a_command_that_fails_is_tried_later_and_later_and_in_the_end_a_person_is_aske
 }
 
 #[test]
-fn an_outbox_command_without_an_answer_is_given_up_after_a_while() {
+fn an_outbox_command_without_a_reply_times_out() {
     let mut stage = Stage::new();
     let (mut actor, _, _) = notifying(&mut stage);
     actor.did();
     stage.sleep(&mut actor);
-    assert_eq!(actor.did(), ["in vain"]);
+    assert_eq!(actor.did(), ["failed"]);
     assert_eq!(stage.rows().outbox.values().next().map(|entry| entry.attempts), Some(1));
 }
 
 #[test]
-fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
+fn a_notification_of_a_dead_runner_passes_to_another_with_its_attempts() {
     let mut stage = Stage::new();
     let (mut first, command, expected) = notifying(&mut stage);
     first.notify(&mut stage, Input::CommandDone(command, Err("no network".into())));
@@ -283,7 +283,7 @@ fn what_a_dead_runner_was_to_tell_is_told_by_the_next_with_its_count() {
 }
 
 #[test]
-fn what_nobody_was_there_to_tell_is_told_by_whoever_comes() {
+fn a_notification_without_a_runner_is_sent_by_the_next_runner() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     let verdict = banksman_core::task::Verdict::Failed { error: "no".into() };
@@ -293,7 +293,7 @@ fn what_nobody_was_there_to_tell_is_told_by_whoever_comes() {
 }
 
 #[test]
-fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
+fn limited_roots_begin_in_order_of_arrival() {
     let mut stage = Stage::new();
     for (name, priority) in [("a", 0), ("b", 9), ("c", 0)] {
         stage.add(name, |spec| (spec.priority, spec.restart) = (priority, Some(policy())));
@@ -315,7 +315,7 @@ fn roots_are_begun_in_the_order_of_their_arrival_as_many_as_allowed() {
 }
 
 #[test]
-fn limits_that_change_apply_to_a_live_runner_at_once() {
+fn changed_limits_apply_to_a_live_runner_at_once() {
     let mut stage = Stage::new();
     for name in ["a", "b", "c", "d", "e"] {
         stage.add(name, |_| {});
@@ -338,8 +338,8 @@ fn limits_that_change_apply_to_a_live_runner_at_once() {
     assert_eq!(begun(&mut actor), ["c"], "it is woken, and brings no limit of its own");
     set(&mut stage, 1);
     end(&mut stage, &mut actor, 0);
-    assert_eq!(begun(&mut actor), Vec::<String>::new(), "two live still");
-    // Another one that was told something else changes nothing.
+    assert_eq!(begun(&mut actor), Vec::<String>::new(), "two are still live");
+    // Another runner with other limits changes nothing.
     let mut other = stage.runner("n", Options { limits: Limits { runs: 9, roots: 9 }, ..options() });
     stage.play(&mut other);
     assert_eq!((begun(&mut other), stage.rows().limits), (Vec::new(), Some(Limits { runs: 1, roots: 0 })));
@@ -350,7 +350,7 @@ fn limits_that_change_apply_to_a_live_runner_at_once() {
 }
 
 #[test]
-fn what_has_expired_is_swept_with_the_slow_look() {
+fn expired_grants_are_swept_by_the_slow_poll() {
     let mut stage = Stage::new();
     let acquire = |name: &str, ttl: i64| {
         let claim = GrantRequest { ttl: Some(Span::from_ms(ttl)), ..GrantRequest::new(HolderId::new("me").unwrap()) };
@@ -365,7 +365,7 @@ fn what_has_expired_is_swept_with_the_slow_look() {
 }
 
 #[test]
-fn a_run_at_work_is_recorded_on_the_beat() {
+fn checkpoints_stay_on_their_interval() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     let interval = Span::from_secs(10);
@@ -381,7 +381,7 @@ fn a_run_at_work_is_recorded_on_the_beat() {
     assert_eq!(stage.count_events("task:checkpoint"), 3);
 }
 
-/// A task that was helped as often as allowed, and its runner.
+/// A task that awaits a decision after its last recovery, and its runner.
 fn parked(stage: &mut Stage) -> (Actor, Decision) {
     stage.add("t", |_| {});
     let watch = Watch { max_recoveries: 0, ..options().watch };
@@ -397,7 +397,7 @@ fn parked(stage: &mut Stage) -> (Actor, Decision) {
 }
 
 #[test]
-fn an_answer_is_carried_out_at_once_and_once() {
+fn an_answer_is_carried_out_at_once_and_only_once() {
     for (option, status, does) in
         [(1, "in_progress", "spawn t"), (2, "failed", "notify"), (3, "skipped", ""), (4, "cancelled", "")]
     {
@@ -416,7 +416,7 @@ fn an_answer_is_carried_out_at_once_and_once() {
 }
 
 #[test]
-fn an_answer_that_cancels_gives_back_what_people_hold_who_work_on_children() {
+fn a_cancelling_answer_releases_manual_claims_on_children() {
     let mut stage = Stage::new();
     let (_, decision) = parked(&mut stage);
     stage.add("c", |spec| (spec.parent, spec.work) = (Some(task("t")), None));

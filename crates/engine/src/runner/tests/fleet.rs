@@ -1,4 +1,4 @@
-//! Many runners of one project: what a task costs the database, who is woken, and that nothing waits for nobody.
+//! Many runners of one project: the cost of a task for the database, the wake-ups, and that no task waits in vain.
 
 use banksman_core::backlog::{Edge, RunEndRecord, Session};
 use banksman_core::resource::coordination::Command;
@@ -18,13 +18,13 @@ use crate::request::{Request, Seen};
 /// Runs at a time of each runner.
 const SLOTS: usize = 4;
 
-/// Runners that take turns by chance, always the same.
+/// Runners that are played in a random order, which is the same in every test run.
 struct Fleet {
     stage: Stage,
     actors: Vec<Actor>,
-    /// When each of them would go on by itself.
+    /// When each of them would wake up by itself.
     until: Vec<Option<Lease>>,
-    /// The sessions that live, with their runners.
+    /// The live sessions, with their runners.
     live: Vec<(usize, RunId)>,
     random: u64,
 }
@@ -47,13 +47,12 @@ impl Fleet {
         usize::try_from(self.random >> 33).unwrap() % below
     }
 
-    /// Lets everybody go on who was woken, or whose time has come.
+    /// Plays all runners that were woken or whose sleep is over.
     fn settle(&mut self) {
         loop {
             let now = self.stage.now();
-            let is_due = |index: &usize| {
-                self.stage.has_called(&self.actors[*index]) || self.until[*index].is_some_and(|until| until <= now)
-            };
+            let is_due =
+                |index: &usize| self.stage.is_woken(&self.actors[*index]) || self.until[*index].is_some_and(|until| until <= now);
             let Some(index) = (0..self.actors.len()).find(is_due) else { return };
             self.play(index);
         }
@@ -79,7 +78,7 @@ impl Fleet {
         }
     }
 
-    /// One session ends, whichever; some time passes.
+    /// Ends a random session after some time.
     fn end_one(&mut self) {
         let at = self.chance(self.live.len());
         let (index, run) = self.live.swap_remove(at);
@@ -99,7 +98,7 @@ impl Fleet {
     }
 }
 
-/// For each of so many tasks.
+/// The costs per task.
 #[derive(Debug)]
 struct Costs {
     writes: f64,
@@ -122,9 +121,9 @@ fn between(before: (Tallied, u64), after: (Tallied, u64), tasks: usize) -> Costs
     }
 }
 
-/// The costs of a task, which must not creep back: they are what limits a project, whatever machine it is on.
+/// The costs of a task must not grow again: they limit a project on any machine.
 #[test]
-fn what_a_task_costs_does_not_depend_on_the_number_of_runners() {
+fn the_cost_of_a_task_does_not_depend_on_the_number_of_runners() {
     for runners in [4, 16] {
         let mut fleet = Fleet::new(runners);
         (0..220).for_each(|number| fleet.stage.add(&format!("t-{number}"), |_| {}));
@@ -139,7 +138,7 @@ fn what_a_task_costs_does_not_depend_on_the_number_of_runners() {
             fleet.end_one();
         }
         assert_eq!(fleet.completed(), 220);
-        // Everybody is idle: one task wakes one runner. It is added, claimed and ended, and people are told that nothing is left.
+        // All runners are idle: one task wakes one runner. It is added, claimed and ended, and people are notified that nothing is left.
         let before = fleet.cost();
         for number in 0..10 {
             fleet.stage.add(&format!("single-{number}"), |_| {});
@@ -163,7 +162,7 @@ fn end(stage: &mut Stage, actor: &mut Actor) -> Option<Span> {
 }
 
 #[test]
-fn a_task_that_begins_again_waits_for_what_was_retried_meanwhile() {
+fn a_retried_task_waits_for_a_reopened_dependency() {
     let mut stage = Stage::new();
     add_after(&mut stage, "a", &[]);
     add_after(&mut stage, "b", &["a"]);
@@ -179,7 +178,7 @@ fn a_task_that_begins_again_waits_for_what_was_retried_meanwhile() {
 }
 
 #[test]
-fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
+fn a_chain_continues_with_one_runner_without_a_wake_up() {
     let mut stage = Stage::new();
     add_after(&mut stage, "a", &[]);
     add_after(&mut stage, "b", &["a"]);
@@ -192,7 +191,7 @@ fn a_chain_goes_on_with_one_runner_and_without_a_wake_up() {
 }
 
 #[test]
-fn of_many_that_leave_together_one_reports_that_nothing_is_left() {
+fn one_of_many_leaving_runners_reports_that_nothing_is_left() {
     let mut stage = Stage::new();
     add_after(&mut stage, "a", &[]);
     add_after(&mut stage, "b", &[]);
@@ -211,13 +210,13 @@ fn of_many_that_leave_together_one_reports_that_nothing_is_left() {
             assert_eq!(left, None, "it leaves while another one reports it");
         }
     });
-    assert_eq!((left, third.is_none()), (None, true), "who has ended the last run reports it");
+    assert_eq!((left, third.is_none()), (None, true), "the runner that ended the last run reports it");
     assert_eq!((first.notify(&mut stage, Input::Woken), stage.count_events("backlog:finished")), (None, 1));
 }
 
 /// While others write, more runs may end: all of them are reported in one transaction, or the late ones in the next.
 #[test]
-fn a_run_that_ends_while_others_write_is_reported_with_the_one_before() {
+fn a_run_that_ends_while_others_write_joins_the_pending_report() {
     for is_in_time in [true, false] {
         let mut stage = Stage::new();
         (0..4).for_each(|number| stage.add(&format!("t-{number}"), |_| {}));
@@ -245,9 +244,9 @@ fn a_run_that_ends_while_others_write_is_reported_with_the_one_before() {
     }
 }
 
-/// The run of a loop is reported when its file was looked for, and takes its place until then.
+/// The run of a loop is reported after its file was checked, and keeps its place until then.
 #[test]
-fn a_loop_that_ends_while_others_write_keeps_its_place_until_it_is_reported() {
+fn an_ended_loop_keeps_its_place_until_it_is_reported() {
     let mut stage = Stage::new();
     stage.add_loop("t-0");
     (1..6).for_each(|number| stage.add(&format!("t-{number}"), |_| {}));
@@ -271,13 +270,13 @@ fn lock(name: &str) -> Need {
     Need::Lock(Name::new(name).unwrap())
 }
 
-/// Somebody takes a lock.
+/// Takes a lock as alice.
 fn hold(stage: &mut Stage, name: &str) {
     let command = take(&lock(name), HolderId::new("alice").unwrap(), Vec::new());
     stage.ask(Request::Coordinate { command, seen: Seen::default() });
 }
 
-/// And gives it back.
+/// Releases a lock of alice.
 fn free(stage: &mut Stage, name: &str) {
     let holder = HolderId::new("alice").unwrap();
     let epoch = stage.everything().coordination.grant_of(&lock(name).resource(), &holder).unwrap().epoch;
@@ -285,7 +284,7 @@ fn free(stage: &mut Stage, name: &str) {
 }
 
 #[test]
-fn a_task_that_needs_two_locks_starts_whichever_is_freed_first() {
+fn a_task_with_two_locks_starts_in_either_order_of_release() {
     for order in [["a", "b"], ["b", "a"]] {
         let mut stage = Stage::new();
         order.iter().for_each(|name| hold(&mut stage, name));
@@ -301,12 +300,12 @@ fn a_task_that_needs_two_locks_starts_whichever_is_freed_first() {
         stage.play(&mut actor);
         assert!(actor.did().contains(&"spawn t".to_owned()), "{order:?}");
         end(&mut stage, &mut actor);
-        assert!(actor.did().contains(&"spawn u".to_owned()), "what the first one held is free for the second: {order:?}");
+        assert!(actor.did().contains(&"spawn u".to_owned()), "the locks of the first task are free for the second: {order:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_taken_does_not_stand_before_what_can() {
+fn blocked_tasks_do_not_delay_ready_tasks() {
     let mut stage = Stage::new();
     hold(&mut stage, "a");
     for number in 0..16 {
@@ -315,7 +314,7 @@ fn what_cannot_be_taken_does_not_stand_before_what_can() {
     stage.add("last", |_| {});
     let mut actor = stage.start("m", Options { max_runs: Some(1), ..options() });
     assert_eq!(actor.did(), ["claim", "spawn last"]);
-    // Nobody meets them again: a claim reads as little as if they were not there.
+    // Parked tasks are not read again: a claim reads as little as if they did not exist.
     let before = stage.tally.read();
     stage.is_checked = false;
     stage.add("next", |_| {});
@@ -323,7 +322,7 @@ fn what_cannot_be_taken_does_not_stand_before_what_can() {
     assert_eq!(actor.did(), ["finish", "claim", "acknowledge", "spawn next"]);
     let rows = stage.tally.read().rows - before.rows;
     assert!(rows <= 40, "{rows} rows");
-    // One of them begins when the lock is free, and the next when that one ends.
+    // One of them begins when the lock is free, and the next when the first ends.
     free(&mut stage, "a");
     for number in 0..16 {
         end(&mut stage, &mut actor);
@@ -332,14 +331,14 @@ fn what_cannot_be_taken_does_not_stand_before_what_can() {
 }
 
 #[test]
-fn what_a_parked_task_needs_is_known_before_it_starts() {
+fn a_parked_task_starts_only_when_all_its_needs_are_loaded() {
     let mut stage = Stage::new();
     ["b", "c"].iter().for_each(|name| hold(&mut stage, name));
-    // Of those that wait for `b` the first one returns to its lane.
+    // Of the tasks that wait for `b`, the first returns to its lane.
     stage.add("x", |spec| (spec.priority, spec.needs) = (2, vec![lock("b")]));
     stage.add("y", |spec| (spec.priority, spec.needs) = (1, vec![lock("b"), lock("c")]));
     free(&mut stage, "b");
-    // What a claim reads leads from `a` to `b` and so to the other one, but not to `c`.
+    // The rows of a claim lead from `a` to `b` and so to `y`, but not to `c`.
     for number in 0..8 {
         stage.add(&format!("first-{number}"), |spec| (spec.priority, spec.needs) = (3, vec![lock("a")]));
     }
@@ -349,7 +348,7 @@ fn what_a_parked_task_needs_is_known_before_it_starts() {
     let spawned = |actor: &mut Actor| actor.did().into_iter().filter(|did| did.starts_with("spawn")).collect::<Vec<_>>();
     assert_eq!(spawned(&mut actor), ["spawn x"]);
     end(&mut stage, &mut actor);
-    assert_eq!(spawned(&mut actor), [""; 0], "somebody has c");
+    assert_eq!(spawned(&mut actor), [""; 0], "alice has c");
     free(&mut stage, "c");
     stage.play(&mut actor);
     assert_eq!(spawned(&mut actor), ["spawn y"]);
@@ -360,7 +359,7 @@ fn slots(name: &str, weight: u32) -> Need {
 }
 
 #[test]
-fn a_task_that_wants_little_does_not_wait_for_one_that_wants_more() {
+fn a_small_request_for_slots_passes_a_larger_one() {
     let mut stage = Stage::new();
     let config = semaphore::Config { capacity: 3, ttl: None };
     let define = Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Define(config));
@@ -379,12 +378,12 @@ fn a_task_that_wants_little_does_not_wait_for_one_that_wants_more() {
         .collect();
     assert!(actor.did().ends_with(&["spawn one".into(), "spawn two".into()]));
     actor.notify(&mut stage, Input::Ended(first[0].clone(), exited(0)));
-    assert!(actor.did().contains(&"spawn four".to_owned()), "there is one slot, and it wants no more");
+    assert!(actor.did().contains(&"spawn four".to_owned()), "one slot is free, and it needs no more");
 }
 
-/// A task that is ready keeps those behind it parked. When it is not ready any more, the next one comes.
+/// A ready task keeps the tasks behind it parked. When it is no longer ready, the next one starts.
 #[test]
-fn a_parked_task_does_not_wait_for_one_that_will_not_start() {
+fn a_parked_task_does_not_wait_for_a_task_that_will_not_start() {
     let changes: [fn(&mut Stage); 3] = [
         |stage| drop(stage.ask(Request::Task(TaskRequest::Cancel { id: task("x") }))),
         |stage| drop(stage.ask(Request::Task(TaskRequest::Delete { id: task("x"), force: false }))),
@@ -407,10 +406,10 @@ fn a_parked_task_does_not_wait_for_one_that_will_not_start() {
     }
 }
 
-/// In one transaction a task was told to wait for another one, and a claim found that it waits for a lock as well. It was parked on the lock,
-/// from where nobody returns it, and every runner tried to without a pause.
+/// In one transaction a task got a dependency, and a claim found that it waits for a lock as well. It was parked on the lock, from which
+/// no release could return it, and every runner tried to without a pause.
 #[test]
-fn a_task_that_waits_for_another_one_is_not_parked() {
+fn a_task_with_open_dependencies_is_not_parked() {
     let mut stage = Stage::new();
     stage.add("never", |spec| spec.work = None);
     stage.add("x", |spec| spec.needs = vec![lock("a")]);
@@ -426,7 +425,7 @@ fn a_task_that_waits_for_another_one_is_not_parked() {
 }
 
 #[test]
-fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
+fn a_parked_task_with_a_reopened_dependency_is_not_forgotten() {
     let mut stage = Stage::new();
     hold(&mut stage, "a");
     stage.add("first", |_| {});
@@ -435,7 +434,7 @@ fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
     let depends_on = vec![Edge { on: task("first"), allow_failed: false }];
     let spec = Spec { work: Some(Work::Run("true".into())), needs: vec![lock("a")], ..Spec::new("second".parse().unwrap()) };
     stage.ask(Request::Task(TaskRequest::Add { id: task("second"), spec: Box::new(spec), depends_on, by: None }));
-    // While the first one is tried again, the lock is free, and nobody can take the second.
+    // While the first task is retried, the lock is free, but the second cannot start.
     stage.ask(Request::Task(TaskRequest::Retry { id: task("first") }));
     free(&mut stage, "a");
     stage.play(&mut actor);
@@ -444,7 +443,7 @@ fn a_parked_task_that_was_held_back_for_a_time_is_not_forgotten() {
     assert!(actor.did().contains(&"spawn second".to_owned()));
 }
 
-/// Runners that have waited for longer are woken first. One that may not take the task, because another one has its exclusive section, wakes that one.
+/// The longest waiting runner is woken first. If it may not take the task, because another runner has the exclusive section, it wakes that one.
 #[test]
 fn a_task_of_an_exclusive_section_wakes_the_runner_that_has_it() {
     let mut stage = Stage::new();
@@ -456,14 +455,14 @@ fn a_task_of_an_exclusive_section_wakes_the_runner_that_has_it() {
     stage.add("t", |spec| spec.section = Some(section.clone()));
     stage.play(&mut owner);
     stage.play(&mut other);
-    // The owner takes something else, and is the last one to be woken.
+    // The owner takes another task, and is now the last to be woken.
     stage.add("v", |_| {});
     stage.play(&mut owner);
     assert!(owner.did().contains(&"spawn v".to_owned()));
     stage.add("u", |spec| spec.section = Some(section));
-    assert_eq!((stage.has_called(&other), stage.has_called(&owner)), (true, false));
+    assert_eq!((stage.is_woken(&other), stage.is_woken(&owner)), (true, false));
     stage.play(&mut other);
-    assert!(stage.has_called(&owner));
+    assert!(stage.is_woken(&owner));
     stage.play(&mut owner);
     assert!(owner.did().contains(&"spawn u".to_owned()));
 }

@@ -1,5 +1,5 @@
-//! Nobody waits though somebody else could go on: what happens when a runner that was woken, or was about to look, is gone, and when the first ones
-//! that wait are not those that may go on.
+//! No task waits although a runner could take it: a runner that was woken, or was about to claim, is gone; and the first waiting tasks or
+//! runners are not the ones that can continue.
 
 use banksman_core::backlog::Edge;
 use banksman_core::landing::{self, Obstacle, Report, Target};
@@ -34,7 +34,7 @@ fn in_section(name: &str, max_runs: u32) -> Options {
     Options { max_runs: Some(max_runs), sections: vec![section(name)], ..options() }
 }
 
-/// A runner that works on a task of its own.
+/// A runner that has started a task named after it.
 fn busy(stage: &mut Stage, name: &str, max_runs: u32) -> Actor {
     stage.add(&format!("own-{name}"), |_| {});
     let mut actor = stage.start(name, Options { max_runs: Some(max_runs), ..options() });
@@ -47,28 +47,28 @@ fn needs(name: &str, weight: u32) -> Vec<Need> {
 }
 
 #[test]
-fn a_runner_that_may_take_a_task_is_woken_however_many_others_have_waited_for_longer() {
+fn a_runner_that_may_take_a_task_is_woken_before_older_waiters() {
     let mut stage = Stage::new();
     ["a", "b"].iter().for_each(|name| add_section(&mut stage, name, false));
     let mut others: Vec<Actor> = ('A'..='T').map(|name| stage.start(&name.to_string(), in_section("a", 1))).collect();
     let mut actor = stage.start("z", in_section("b", 1));
-    // The first one was told to watch the last.
+    // The first runner was woken to watch the last.
     for other in &mut others {
         stage.play(other);
     }
     stage.add("t", |spec| spec.section = Some(section("b")));
-    assert!(stage.has_called(&actor) && !others.iter().any(|other| stage.has_called(other)));
+    assert!(stage.is_woken(&actor) && !others.iter().any(|other| stage.is_woken(other)));
     stage.play(&mut actor);
     assert!(actor.did().contains(&"spawn t".to_owned()));
 }
 
 #[test]
-fn the_wake_up_of_a_runner_that_dies_beside_its_runs_goes_to_another_one() {
+fn the_wake_up_of_a_runner_that_dies_passes_to_another() {
     let mut stage = Stage::new();
     let (mut first, mut woken) = (busy(&mut stage, "D", 1), busy(&mut stage, "A", 2));
     let mut other = stage.start("C", one_run());
     stage.add("t", |_| {});
-    assert!(stage.has_called(&woken) && !stage.has_called(&other), "whoever has waited longest is woken");
+    assert!(stage.is_woken(&woken) && !stage.is_woken(&other), "the longest waiting runner is woken");
     assert!(woken.did().is_empty());
     let process = woken.row.process.clone();
     stage.kill(woken);
@@ -79,7 +79,7 @@ fn the_wake_up_of_a_runner_that_dies_beside_its_runs_goes_to_another_one() {
 }
 
 #[test]
-fn a_runner_that_dies_between_the_end_of_a_run_and_its_next_claim_leaves_no_task_waiting() {
+fn a_death_between_finish_and_next_claim_leaves_no_task_waiting() {
     let mut stage = Stage::new();
     let (mut first, mut ends) = (busy(&mut stage, "D", 1), busy(&mut stage, "R", 1));
     let mut other = stage.start("C", one_run());
@@ -95,7 +95,7 @@ fn a_runner_that_dies_between_the_end_of_a_run_and_its_next_claim_leaves_no_task
     ends.dispatcher.on(Input::Ended(ends.run(), exited(0)), stage.now());
     let Action::Call(requests) = ends.dispatcher.next(stage.now()) else { panic!("it reports the end") };
     stage.ask_all(&requests);
-    assert!(!stage.has_called(&other), "it claims the dependent itself");
+    assert!(!stage.is_woken(&other), "it claims the dependent itself");
     let process = ends.row.process.clone();
     stage.kill(ends);
     first.notify(&mut stage, Input::Died(process));
@@ -104,7 +104,7 @@ fn a_runner_that_dies_between_the_end_of_a_run_and_its_next_claim_leaves_no_task
 }
 
 #[test]
-fn a_task_that_wants_little_of_a_semaphore_does_not_wait_behind_many_that_want_more() {
+fn a_small_request_for_slots_is_found_behind_many_larger_ones() {
     let mut stage = Stage::new();
     let config = semaphore::Config { capacity: 4, ttl: None };
     let name = Name::new("s").unwrap();
@@ -129,7 +129,7 @@ fn a_task_that_wants_little_of_a_semaphore_does_not_wait_behind_many_that_want_m
 }
 
 #[test]
-fn the_death_of_a_holder_is_seen_however_many_other_locks_tasks_wait_for() {
+fn a_dead_holder_is_found_among_hundreds_of_awaited_locks() {
     let mut stage = Stage::new();
     let process = |pid: i32| ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid, start: 1 };
     let last = 230;
@@ -148,7 +148,7 @@ fn the_death_of_a_holder_is_seen_however_many_other_locks_tasks_wait_for() {
 }
 
 #[test]
-fn the_end_of_a_task_wakes_nobody_because_of_its_section() {
+fn the_end_of_a_task_wakes_no_runner_because_of_its_section() {
     let mut stage = Stage::new();
     add_section(&mut stage, "s", false);
     stage.add("t", |spec| spec.section = Some(section("s")));
@@ -156,11 +156,11 @@ fn the_end_of_a_task_wakes_nobody_because_of_its_section() {
     let other = stage.start("n", one_run());
     let run = actor.run();
     actor.notify(&mut stage, Input::Ended(run, exited(0)));
-    assert!(!stage.has_called(&other));
+    assert!(!stage.is_woken(&other));
 }
 
 #[test]
-fn a_slot_that_its_runner_cannot_use_is_for_one_that_waits_for_a_slot() {
+fn a_slot_that_its_runner_cannot_use_wakes_one_that_waits_for_a_slot() {
     let mut stage = Stage::new();
     add_section(&mut stage, "s", true);
     let limits = Limits { runs: 2, ..Limits::NONE };
@@ -175,14 +175,14 @@ fn a_slot_that_its_runner_cannot_use_is_for_one_that_waits_for_a_slot() {
     assert!(other.did().is_empty(), "all slots are taken");
     let run = actor.run();
     actor.notify(&mut stage, Input::Ended(run, exited(0)));
-    assert!(stage.has_called(&other));
+    assert!(stage.is_woken(&other));
     stage.play(&mut other);
     assert!(other.did().contains(&"spawn t".to_owned()));
 }
 
-/// The runner with duty is stopped: whoever looks after a long time works off what it has left.
+/// The runner on duty is stopped: another runner handles its work in a slow pass.
 #[test]
-fn the_end_of_a_task_with_many_dependents_is_passed_on_though_the_runner_with_duty_is_stopped() {
+fn fan_out_continues_while_the_runner_on_duty_is_stopped() {
     let mut stage = Stage::new();
     stage.is_checked = false;
     let stopped = busy(&mut stage, "D", 1);
@@ -201,12 +201,12 @@ fn the_end_of_a_task_with_many_dependents_is_passed_on_though_the_runner_with_du
     let run = actor.run();
     actor.notify(&mut stage, Input::Ended(run, exited(0)));
     let has_fan_out = |stage: &mut Stage| stage.load(&[Key::FanOut].into()).fan_out.is_some();
-    assert!(stage.has_called(&stopped) && has_fan_out(&mut stage));
+    assert!(stage.is_woken(&stopped) && has_fan_out(&mut stage));
     stage.sleep(&mut actor);
     assert!(!has_fan_out(&mut stage));
 }
 
-/// Tasks with this many runners at once, each a child of the one before; the first one is in the merge queue.
+/// Running tasks, each a child of the one before; the first has ended and is in the merge queue.
 fn lineage<const N: usize>(stage: &mut Stage, names: [&str; N]) -> Actor {
     for (place, name) in names.iter().enumerate() {
         stage.add(name, |spec| {
@@ -225,7 +225,7 @@ fn end_run(stage: &mut Stage, actor: &mut Actor, name: &str) {
     actor.notify(stage, Input::Ended(run, exited(0)));
 }
 
-/// Whoever works for the merge queue has found that these are not over.
+/// Reports as the worker of the merge queue that these tasks are not over.
 fn report_children(stage: &mut Stage, names: &[&str]) {
     let (target, holder) = (Name::new("main").unwrap(), HolderId::new("lander").unwrap());
     let lock = Need::Lock(Target::lock(&target).unwrap());
@@ -237,36 +237,36 @@ fn report_children(stage: &mut Stage, names: &[&str]) {
     stage.request(LandingRequest { target, input, worker: Some(Worker { holder, epoch }) });
 }
 
-/// When what waits to land is tried again.
-fn tried_again(stage: &mut Stage) -> Option<Lease> {
+/// When the waiting entry is retried.
+fn retried_at(stage: &mut Stage) -> Option<Lease> {
     stage.rows().landings.into_values().next().unwrap().again
 }
 
 #[test]
-fn work_that_is_found_to_wait_for_a_task_which_has_ended_meanwhile_is_tried_at_once() {
+fn an_entry_reported_to_wait_for_an_ended_task_is_retried_at_once() {
     let mut stage = Stage::new();
     let mut actor = lineage(&mut stage, ["parent", "child"]);
     report_children(&mut stage, &["child"]);
-    assert!(tried_again(&mut stage).is_some());
+    assert!(retried_at(&mut stage).is_some());
     end_run(&mut stage, &mut actor, "child");
     report_children(&mut stage, &["child"]);
-    assert_eq!(tried_again(&mut stage), None);
+    assert_eq!(retried_at(&mut stage), None);
 }
 
 #[test]
-fn work_that_waits_for_a_descendant_is_tried_as_soon_as_that_ends() {
+fn an_entry_that_waits_for_a_descendant_is_retried_when_it_ends() {
     let mut stage = Stage::new();
     let mut actor = lineage(&mut stage, ["parent", "child", "grandchild"]);
     end_run(&mut stage, &mut actor, "child");
     report_children(&mut stage, &["grandchild"]);
-    assert!(tried_again(&mut stage).is_some());
+    assert!(retried_at(&mut stage).is_some());
     end_run(&mut stage, &mut actor, "grandchild");
-    assert_eq!(tried_again(&mut stage), None);
+    assert_eq!(retried_at(&mut stage), None);
 }
 
-/// It was parked on slots, and once these were free the runner with duty tried to return it without a pause.
+/// The task was parked on slots, and once they were free the runner on duty tried to return it without a pause.
 #[test]
-fn a_task_that_waits_for_a_person_or_another_task_from_the_same_transaction_on_waits_for_no_slots() {
+fn a_task_stopped_or_made_dependent_as_it_is_added_is_not_parked() {
     let edge = Edge { on: task("never"), allow_failed: false };
     let edit = Box::new(Edit { depends_on: Some(vec![edge]), ..Edit::default() });
     let stop = PauseRequest::StopTasks { by: "ann".into(), tasks: vec![task("t")], now: false };
@@ -290,9 +290,9 @@ fn a_task_that_waits_for_a_person_or_another_task_from_the_same_transaction_on_w
     }
 }
 
-/// Of those that wait for a resource a runner reads the first. That one waits in vain, and nobody stayed for the one behind it.
+/// Of the tasks that wait for a resource, a runner reads the first. That task waits in vain, and no runner stayed for the task behind it.
 #[test]
-fn a_runner_stays_for_a_task_behind_one_that_waits_in_vain() {
+fn until_idle_stays_for_a_task_behind_one_that_never_fits() {
     let mut stage = Stage::new();
     let config = semaphore::Config { capacity: 2, ttl: None };
     stage.ask(Request::plain(Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Define(config))));
@@ -303,16 +303,16 @@ fn a_runner_stays_for_a_task_behind_one_that_waits_in_vain() {
     let mut actor = stage.runner("m", Options { until_idle: true, ..options() });
     assert!(stage.play(&mut actor).is_some());
     actor.did();
-    // It has forgotten what its first claims have found.
+    // The runner has forgotten the results of its first claims.
     assert!(actor.notify(&mut stage, Input::Woken).is_some());
     stage.ask(Request::plain(Command::Semaphore(Name::new("s").unwrap(), semaphore::Input::Release { holder, epoch: None })));
     stage.play(&mut actor);
     assert!(actor.did().contains(&"spawn t".to_owned()));
 }
 
-/// What had been ready when the transaction began was started beside a person who tried again what it depends on.
+/// A task that was ready when the transaction began was started although a person retried its dependency in the same transaction.
 #[test]
-fn a_task_does_not_start_in_the_transaction_that_tries_again_what_it_depends_on() {
+fn a_task_does_not_start_in_the_transaction_that_reopens_its_dependency() {
     let mut stage = Stage::new();
     stage.add("first", |_| {});
     let edge = Edge { on: task("first"), allow_failed: true };

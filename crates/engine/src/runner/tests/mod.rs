@@ -1,4 +1,4 @@
-//! The runner beside others, over a store in memory, without a process: `stage` plays the driver.
+//! Runners over a store in memory, without processes: `stage` plays the driver.
 
 mod attempts;
 mod fleet;

@@ -1,4 +1,4 @@
-//! Limits of accounts: nobody starts while one is reached, one run tries it when its time has come, and the others follow.
+//! Limits of accounts: no run starts while a limit is reached, one run tries it when it expires, and the others follow.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn quota(stage: &Stage, after: Option<i64>) -> RunEndRecord {
     ended(AgentVerdict::Quota(Limit { kind: "five_hour".into(), model: None, resets }), 0)
 }
 
-/// The works that it was to start since the last time.
+/// The runs that the runner had to start since the last call.
 fn spawned(actor: &mut Actor) -> Vec<Work> {
     actor.wants.drain(..).filter_map(|action| if let Action::Spawn(work) = action { Some(*work) } else { None }).collect()
 }
@@ -65,7 +65,7 @@ fn tasks(works: &[Work]) -> Vec<&str> {
     works.iter().map(|work| work.task.id.as_str()).collect()
 }
 
-/// A run ends so, and the runner goes on until it sleeps.
+/// Ends a run, and plays the runner until it sleeps.
 fn end(stage: &mut Stage, actor: &mut Actor, run: &RunId, ended: RunEndRecord) -> Span {
     actor.notify(stage, Input::Ended(run.clone(), ended)).expect("it waits for more")
 }
@@ -75,7 +75,7 @@ fn max_runs(number: u32) -> super::Options {
 }
 
 #[test]
-fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_answer() {
+fn one_probe_starts_when_a_limit_expires_and_others_follow_its_answer() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b", "c", "d"]);
     let mut actor = stage.start("m", max_runs(2));
@@ -83,7 +83,7 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
     assert_eq!(tasks(&works), ["a", "b"]);
     assert!(works.iter().all(|work| !work.run.agent.as_ref().unwrap().probes));
 
-    // The first one learns of it: the slot is free, and nobody takes it.
+    // The first run reaches the limit: its slot is free, but no other task starts.
     let resets = quota(&stage, Some(10 * MINUTE));
     end(&mut stage, &mut actor, &works[0].run.id, resets.clone());
     assert_eq!(end(&mut stage, &mut actor, &works[1].run.id, resets), Span::from_ms(10 * MINUTE));
@@ -93,14 +93,14 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
     assert_eq!(rows.account_limits.len(), 1);
     assert!(stage.everything().coordination.semaphores.values().all(|slots| slots.holders.is_empty()));
 
-    // Whoever is woken meanwhile starts nothing; a task that comes meanwhile waits, too.
+    // A wake-up in between starts nothing; a task added in between waits, too.
     stage.pass(10 * MINUTE - 1);
     actor.dispatcher.on(Input::Woken, stage.now());
     add_plain(&mut stage, &["e"]);
     assert_eq!(stage.play(&mut actor), Some(Span::from_ms(1)));
     assert_eq!(tasks(&spawned(&mut actor)), Vec::<&str>::new());
 
-    // At its time one of them tries.
+    // When the limit expires, one of them tries.
     stage.pass(1);
     stage.play(&mut actor);
     let probe = spawned(&mut actor);
@@ -115,7 +115,7 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
     actor.notify(&mut stage, Input::Answered(probe[0].run.id.clone()));
     let next = spawned(&mut actor);
     assert_eq!(tasks(&next), ["b"]);
-    assert!(stage.rows().account_limits.is_empty(), "nobody waits for it any more");
+    assert!(stage.rows().account_limits.is_empty(), "no task waits for it any more");
     let good = ended(AgentVerdict::Ok, 1);
     end(&mut stage, &mut actor, &probe[0].run.id, good.clone());
     end(&mut stage, &mut actor, &next[0].run.id, good);
@@ -124,7 +124,7 @@ fn nobody_starts_before_its_time_and_then_one_tries_and_the_others_follow_its_an
 }
 
 #[test]
-fn a_probe_that_is_limited_again_sets_the_new_time() {
+fn a_probe_that_is_limited_again_sets_a_new_expiry() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b"]);
     let mut actor = stage.start("m", max_runs(1));
@@ -140,7 +140,7 @@ fn a_probe_that_is_limited_again_sets_the_new_time() {
 }
 
 #[test]
-fn a_probe_that_dies_or_is_cancelled_is_handed_on() {
+fn a_probe_that_dies_or_is_cancelled_is_replaced() {
     for how in ["cancelled", "dead"] {
         let mut stage = Stage::new();
         add_plain(&mut stage, &["a", "b", "c"]);
@@ -179,8 +179,8 @@ fn a_probe_whose_runner_was_killed_is_adopted_and_its_answer_counts() {
     stage.kill(first);
     let mut second = stage.start("n", max_runs(2));
     assert!(second.did().contains(&"recover a".to_owned()));
-    assert_eq!(tasks(&spawned(&mut second)), Vec::<&str>::new(), "the probe goes on, so nobody else starts");
-    // Its keeper tells the new owner of the answer again.
+    assert_eq!(tasks(&spawned(&mut second)), Vec::<&str>::new(), "the probe goes on, so no other task starts");
+    // Its keeper reports the answer again to the new owner.
     second.notify(&mut stage, Input::Answered(probe[0].run.id.clone()));
     assert_eq!(tasks(&spawned(&mut second)), ["b"]);
 }
@@ -194,7 +194,7 @@ fn any_number_of_tasks_follows_an_answer() {
     let first = spawned(&mut actor);
     let resets = quota(&stage, Some(MINUTE));
     end(&mut stage, &mut actor, &first[0].run.id, resets);
-    // All of them wait, and others are woken for none of it.
+    // All of them wait, and no other runner is woken for them.
     let mut large = stage.start("n", max_runs(60));
     assert_eq!(stage.play(&mut actor), Some(Span::from_ms(MINUTE)));
     stage.pass(MINUTE);
@@ -217,7 +217,7 @@ fn any_number_of_tasks_follows_an_answer() {
 }
 
 #[test]
-fn a_limit_of_a_model_is_for_those_who_use_it() {
+fn a_limit_of_a_model_blocks_only_agents_of_that_model() {
     let mut stage = Stage::new();
     add(&mut stage, "a", &[("claude", Some("opus"))], OnQuota::Wait);
     add(&mut stage, "b", &[("claude", Some("opus"))], OnQuota::Wait);
@@ -230,7 +230,7 @@ fn a_limit_of_a_model_is_for_those_who_use_it() {
 }
 
 #[test]
-fn the_next_agent_does_it_meanwhile_if_that_is_wanted() {
+fn the_next_agent_takes_over_with_on_quota_next() {
     let mut stage = Stage::new();
     add(&mut stage, "a", &[("claude", None), ("codex", None)], OnQuota::Next);
     let mut actor = stage.start("m", max_runs(1));
@@ -245,7 +245,7 @@ fn the_next_agent_does_it_meanwhile_if_that_is_wanted() {
 }
 
 #[test]
-fn a_login_is_waited_for_and_a_person_may_have_it_tried_at_once() {
+fn a_missing_login_is_retried_later_or_at_a_persons_request() {
     let mut stage = Stage::new();
     add_plain(&mut stage, &["a", "b"]);
     let mut actor = stage.start("m", max_runs(2));

@@ -1,4 +1,4 @@
-//! A runner whose machine has not enough of something, over the real store.
+//! A runner whose machine lacks a resource, over the real store.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use banksman_core::{Span, Wall};
 use super::stage::{Actor, Stage, exited, options, task};
 use super::{Action, Input, Options, RunnerEvent};
 
-/// The machine around one runner: it has room for so many sessions.
+/// The machine of one runner, with room for a number of sessions.
 struct Machine {
     stage: Stage,
     actor: Actor,
@@ -35,7 +35,7 @@ impl Machine {
         machine
     }
 
-    /// Lets the runner do what it wants until it would sleep, and starts what can be started. Says for how long it would.
+    /// Plays the runner until it would sleep, and starts the sessions for which there is room. Returns the time that it would sleep.
     fn go_on(&mut self) -> Option<Span> {
         loop {
             let slept = self.stage.play(&mut self.actor);
@@ -60,7 +60,7 @@ impl Machine {
         }
     }
 
-    /// One session ends well.
+    /// Ends one session successfully.
     fn end_one(&mut self) {
         let run = self.live.pop_first().expect("something lives");
         self.actor.dispatcher.on(Input::Ended(run.clone(), exited(0)), self.stage.now());
@@ -79,7 +79,7 @@ impl Machine {
 }
 
 #[test]
-fn what_cannot_be_started_stays_pending_and_uses_no_attempt() {
+fn a_task_that_cannot_start_stays_pending_and_uses_no_attempt() {
     let mut machine = Machine::new(5, 0, options());
     assert_eq!((machine.live.len(), machine.reports()), (0, (1, 0)));
     for name in ["t0", "t4"] {
@@ -91,7 +91,7 @@ fn what_cannot_be_started_stays_pending_and_uses_no_attempt() {
 }
 
 #[test]
-fn it_tries_again_with_one_and_later_and_later() {
+fn a_shortage_is_retried_with_one_run_and_growing_pauses() {
     let mut machine = Machine::new(20, 0, options());
     let mut pauses = Vec::new();
     for tried in 1..=8 {
@@ -104,11 +104,11 @@ fn it_tries_again_with_one_and_later_and_later() {
     }
     assert!(pauses.is_sorted() && pauses[0] <= 500 && *pauses.last().unwrap() > 10_000, "{pauses:?}");
     assert!(pauses.iter().all(|pause| *pause <= 30_000), "{pauses:?}");
-    assert_eq!(machine.reports(), (1, 0), "it is told once");
+    assert_eq!(machine.reports(), (1, 0), "it is reported once");
 }
 
 #[test]
-fn it_goes_on_with_all_of_them_once_there_is_enough() {
+fn all_tasks_start_once_the_shortage_is_over() {
     let mut machine = Machine::new(40, 0, options());
     machine.room = usize::MAX;
     let slept = machine.go_on().expect("it waits").as_ms();
@@ -119,7 +119,7 @@ fn it_goes_on_with_all_of_them_once_there_is_enough() {
 }
 
 #[test]
-fn under_a_lasting_shortage_what_has_ended_makes_room_for_the_next() {
+fn an_ended_run_makes_room_during_a_lasting_shortage() {
     let mut machine = Machine::new(30, 3, options());
     assert_eq!(machine.live.len(), 3);
     let refused = machine.refused;
@@ -132,7 +132,7 @@ fn under_a_lasting_shortage_what_has_ended_makes_room_for_the_next() {
 }
 
 #[test]
-fn one_that_shall_end_when_it_is_idle_does_not_end_while_it_cannot_start() {
+fn until_idle_does_not_end_during_a_shortage() {
     let mut machine = Machine::new(2, 0, Options { until_idle: true, ..options() });
     assert!(machine.go_on().is_some(), "it waits");
     machine.room = 1;
@@ -150,11 +150,11 @@ fn one_that_shall_end_when_it_is_idle_does_not_end_while_it_cannot_start() {
 }
 
 #[test]
-fn a_start_of_which_nothing_is_heard_keeps_nothing_from_being_tried() {
+fn an_unreported_start_does_not_block_further_tries() {
     let mut machine = Machine::new(3, 0, options());
     let slept = machine.go_on().expect("it waits").as_ms();
     machine.stage.pass(slept);
-    // Its keeper is stopped before it can tell anything.
+    // The keeper is stopped before it can report the start.
     machine.stage.play(&mut machine.actor);
     assert!(matches!(machine.actor.wants.pop_back(), Some(Action::Spawn(_))));
     machine.room = usize::MAX;

@@ -1,5 +1,5 @@
-//! A stage for the tests of the dispatcher: the real store in memory, a clock that is moved by hand, and files that are there
-//! because the test says so. Sessions are played by the test itself.
+//! The test world of the dispatcher: the real store in memory, a manual clock, and files as the test defines them. The tests themselves
+//! play the sessions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU32;
@@ -22,10 +22,10 @@ use crate::calls::workers::WorkerRequest;
 use crate::claims::Claim;
 use crate::request::{Reply, Request, Seen, TypedRequest};
 
-/// How many steps it may take to come to rest: more than any test needs, less than for ever.
+/// Upper bound on the steps until a runner sleeps: more than any test needs, so that a spinning runner fails.
 const STEPS: usize = 1_000;
 
-/// How long a run may be silent here.
+/// The silence timeout of the tests.
 pub(super) const TIMEOUT: Span = Span::from_secs(60);
 
 /// The world around the dispatchers.
@@ -34,15 +34,15 @@ pub(super) struct Stage {
     clock: ManualMachine,
     /// The files DONE.
     pub(super) files: BTreeMap<TaskId, Marker>,
-    /// The processes that are dead.
+    /// The dead processes.
     pub(super) dead: BTreeSet<ProcessId>,
-    /// Whom the store has woken.
+    /// The addresses that the store has woken.
     woken: BTreeSet<Address>,
-    /// The last event: whoever listens hears of it.
+    /// The last event: listening runners are notified of it.
     last: Seq,
-    /// What was asked of the database.
+    /// The statistics of the database.
     pub(super) tally: Arc<Tally>,
-    /// How many wake-ups there were.
+    /// The number of wake-ups.
     pub(super) wakes: u64,
     /// Whether all rows are checked after every transaction.
     pub(super) is_checked: bool,
@@ -53,13 +53,13 @@ pub(super) struct Actor {
     pub(super) dispatcher: Dispatcher,
     pub(super) row: Runner,
     runs: u32,
-    /// All that it did or asked for, in words.
+    /// Its requests and actions, in words.
     pub(super) trace: Vec<String>,
-    /// What it wants of the outside, and the test has not looked at.
+    /// The actions that the test has to play.
     pub(super) wants: VecDeque<Action>,
-    /// The outbox commands to tell that all is done.
+    /// The outbox commands which notify people that nothing is left to do.
     pub(super) finishes: BTreeSet<Seq>,
-    /// The last event that it has heard of.
+    /// The last event of which it was notified.
     heard: Seq,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn options() -> Options {
     Options { kill_patience: Span::from_secs(15), poll: Span::from_secs(3_600), ..Options::new(watch) }
 }
 
-/// A loop that rests for a second, and whose children have half a minute.
+/// A loop with a backoff of a second, whose children have half a minute.
 pub(super) fn policy() -> Policy {
     Policy {
         max_attempts: NonZeroU32::new(3).unwrap(),
@@ -113,24 +113,24 @@ impl Stage {
         Actor { dispatcher, row, runs: 0, trace: Vec::new(), wants: VecDeque::new(), finishes: BTreeSet::new(), heard: Seq(0) }
     }
 
-    /// A runner that has done all there is to do.
+    /// A runner that was played until it sleeps.
     pub(super) fn start(&mut self, name: &str, options: Options) -> Actor {
         let mut actor = self.runner(name, options);
         self.play(&mut actor);
         actor
     }
 
-    /// Whoever was woken does not hear of it.
+    /// Loses all pending wake-ups.
     pub(super) fn forget_wakes(&mut self) {
         self.woken.clear();
     }
 
-    /// Whether somebody was woken and has not looked.
-    pub(super) fn has_called(&self, actor: &Actor) -> bool {
+    /// Whether a wake-up for a runner is pending.
+    pub(super) fn is_woken(&self, actor: &Actor) -> bool {
         self.woken.contains(&actor.row.address)
     }
 
-    /// Nobody hears of its end, but whoever looks sees it.
+    /// Kills a runner: its death is visible to probes, but announced to no runner.
     pub(super) fn kill(&mut self, actor: Actor) {
         self.dead.insert(actor.row.process);
     }
@@ -181,17 +181,17 @@ impl Stage {
         replies
     }
 
-    /// Lets pipelines begin, though nobody has room for a run.
+    /// Lets pipelines begin, although no runner has room for a run.
     pub(super) fn begin_pipelines(&mut self) {
         self.claim_after(Vec::new());
     }
 
-    /// Lets a runner without room for a run claim what is ready, in the transaction of these requests, and after them.
+    /// Lets a runner without room for a run claim the ready tasks, after these requests in the same transaction.
     pub(super) fn claim_after(&mut self, first: Vec<Request>) {
         self.claim_runs_after(first, &[]);
     }
 
-    /// The same with room for these runs.
+    /// Like [`Stage::claim_after`], with room for these runs.
     pub(super) fn claim_runs_after(&mut self, first: Vec<Request>, runs: &[&str]) {
         let runner = Box::new(self.runner("full", options()).row);
         let claim = Claim {
@@ -213,7 +213,7 @@ impl Stage {
         self.everything().tables.backlog
     }
 
-    /// All rows, which must be sound and what the log says.
+    /// All rows, which must be sound and agree with the log.
     pub(super) fn everything(&mut self) -> Snapshot {
         let rows = self.store.view().everything().unwrap();
         rows.backlog.check();
@@ -223,7 +223,7 @@ impl Stage {
         assert_eq!(self.store.view().check_counts().unwrap(), Vec::<String>::new());
         let listens = |one: &Pipeline| one.listens().into_iter().map(|to| (one.id.clone(), to, one.knows().unwrap())).collect();
         let listeners: BTreeSet<_> = rows.backlog.pipelines.values().flat_map(|one| -> Vec<_> { listens(one) }).collect();
-        assert_eq!(self.store.view().listeners().unwrap(), listeners, "who listens follows from the pipelines");
+        assert_eq!(self.store.view().listeners().unwrap(), listeners, "the listeners follow from the pipelines");
         rows
     }
 
@@ -231,23 +231,22 @@ impl Stage {
         self.rows().tasks[&task(name)].status().to_string()
     }
 
-    /// What a runner reads.
     pub(super) fn load(&mut self, keys: &BTreeSet<Key>) -> Snapshot {
         self.store.view().load(keys).unwrap()
     }
 
-    /// How many events of this kind there were.
+    /// The number of events of this kind.
     pub(super) fn count_events(&mut self, kind: &str) -> usize {
         let page = self.store.view().events(banksman_core::Seq(0), &Default::default()).unwrap();
         page.events.iter().filter(|event| &*event.kind == kind).count()
     }
 
-    /// Lets a runner do what it wants until it would sleep, wants to look at a run, or is done. Says for how long it would.
+    /// Plays a runner until it would sleep, polls a run, or is done. Returns the time that it would sleep.
     pub(super) fn play(&mut self, actor: &mut Actor) -> Option<Span> {
         self.play_with(actor, |_, _| {})
     }
 
-    /// The same, and something happens between what it has seen and what it asks.
+    /// Like [`Stage::play`], with a hook between the rows that the runner has read and each of its calls.
     pub(super) fn play_with(&mut self, actor: &mut Actor, mut between: impl FnMut(&mut Stage, &[Request])) -> Option<Span> {
         for _ in 0..STEPS {
             let Actor { dispatcher, runs, row, .. } = actor;
@@ -261,18 +260,18 @@ impl Stage {
                     actor.dispatcher.on(Input::Rows(Box::new(rows)), self.now());
                 }
                 Action::Probe(processes) => {
-                    let look = |process: &ProcessId| if self.dead.contains(process) { Liveness::Dead } else { Liveness::Alive };
-                    let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), look(&process))).collect();
+                    let probe = |process: &ProcessId| if self.dead.contains(process) { Liveness::Dead } else { Liveness::Alive };
+                    let found: Vec<_> = processes.into_iter().map(|process| (process.clone(), probe(&process))).collect();
                     actor.dispatcher.on(Input::Probed(found), self.now());
                 }
                 Action::Check(tasks) => {
                     let names: Vec<_> = tasks.iter().map(TaskId::as_str).collect();
                     actor.trace.push(format!("check {}", names.join(" ")));
-                    let look = |task: TaskId| (task.clone(), self.files.get(&task).cloned().unwrap_or_default());
-                    let found: Vec<_> = tasks.into_iter().map(look).collect();
+                    let check = |task: TaskId| (task.clone(), self.files.get(&task).cloned().unwrap_or_default());
+                    let found: Vec<_> = tasks.into_iter().map(check).collect();
                     actor.dispatcher.on(Input::Checked(found), self.now());
                 }
-                // That all is done is told in one test of its own.
+                // The notification that nothing is left has tests of its own.
                 Action::Notify(command, notice) if notice.kind == NoticeKind::BacklogFinished => {
                     actor.finishes.insert(command);
                     actor.dispatcher.on(Input::CommandDone(command, Ok(())), self.now());
@@ -300,7 +299,7 @@ impl Stage {
                     }
                     actor.dispatcher.on(Input::Woken, self.now());
                 }
-                // It goes on when it was told what was seen.
+                // The runner continues with the result of the poll.
                 Action::Pulse(..) => {
                     actor.trace.push("pulse".into());
                     return Some(Span::ZERO);
@@ -317,7 +316,7 @@ impl Stage {
                         Action::Acknowledge(_) => "acknowledge".into(),
                         Action::CheckGuards(pipeline) => format!("gather {}", pipeline.id),
                         Action::Land(target) => format!("land on {target}"),
-                        Action::StopGuards(pipeline) => format!("stop looking at {pipeline}"),
+                        Action::StopGuards(pipeline) => format!("stop check of {pipeline}"),
                         other => format!("{other:?}"),
                     };
                     actor.trace.push(word);
@@ -328,7 +327,7 @@ impl Stage {
         panic!("it does not come to rest: {:?}", &actor.trace[actor.trace.len().saturating_sub(10)..])
     }
 
-    /// It sleeps as long as it wants to, and then goes on.
+    /// Lets the runner sleep as long as it wants to, and then plays it.
     pub(super) fn sleep(&mut self, actor: &mut Actor) -> i64 {
         let slept = self.play(actor).expect("it is not done").as_ms();
         self.pass(slept);
@@ -338,13 +337,13 @@ impl Stage {
 }
 
 impl Actor {
-    /// Hears of what has happened outside, and goes on.
+    /// Gives an input to the runner, and plays it.
     pub(super) fn notify(&mut self, stage: &mut Stage, input: Input) -> Option<Span> {
         self.dispatcher.on(input, stage.now());
         stage.play(self)
     }
 
-    /// The pipeline whose guards it wants to have checked.
+    /// The pipeline whose guards the runner wants to check.
     pub(super) fn guards_to_check(&mut self) -> Box<Pipeline> {
         match self.wants.pop_back() {
             Some(Action::CheckGuards(pipeline)) => pipeline,
@@ -352,12 +351,12 @@ impl Actor {
         }
     }
 
-    /// What it did since the last time, without the talk about itself.
+    /// The trace since the last call.
     pub(super) fn did(&mut self) -> Vec<String> {
         std::mem::take(&mut self.trace)
     }
 
-    /// The last run that it was to start.
+    /// The last run that the runner had to start.
     pub(super) fn run(&self) -> RunId {
         let spawned = self.wants.iter().rev().find_map(|action| match action {
             Action::Spawn(work) => Some(work.run.id.clone()),
@@ -367,7 +366,7 @@ impl Actor {
     }
 }
 
-/// What is said of a request. A claim that found nothing is not worth a word.
+/// The words for a request in the trace. A claim that found nothing has none.
 fn names(request: &Request, reply: &Reply) -> Vec<&'static str> {
     if let Reply::Run(RunOutcome::Claimed(claimed)) = reply {
         let begins = (!claimed.began.is_empty()).then_some("begin");
@@ -384,7 +383,7 @@ fn word(request: &Request) -> Option<&'static str> {
             RunRequest::MakeReady { .. } => Some("make_ready"),
             RunRequest::Settle { .. } => Some("settle"),
             RunRequest::Tried { error: None, .. } => Some("done"),
-            RunRequest::Tried { error: Some(_), .. } => Some("in vain"),
+            RunRequest::Tried { error: Some(_), .. } => Some("failed"),
             RunRequest::Adopt { .. } => Some("adopt"),
             RunRequest::Retire { .. } => Some("retire"),
             _ => None,
@@ -396,7 +395,7 @@ fn word(request: &Request) -> Option<&'static str> {
         Request::Worker(WorkerRequest::Settle { .. }) => Some("settle item"),
         Request::Route(_) => Some("route"),
         Request::Pipeline(request) => match request {
-            PipelineRequest::BeginCheck { .. } => Some("examine"),
+            PipelineRequest::BeginCheck { .. } => Some("begin check"),
             PipelineRequest::CheckGuards(_) => Some("check guards"),
             PipelineRequest::Push { .. } => Some("push"),
             _ => None,
@@ -405,23 +404,23 @@ fn word(request: &Request) -> Option<&'static str> {
     }
 }
 
-/// After every transaction: a pipeline, its own task and the task that is at its phase tell the same.
+/// Checks, after every transaction, that each pipeline agrees with its own task and with the task of its phase.
 fn agrees(backlog: &Backlog) -> Result<(), String> {
     for (id, pipeline) in &backlog.pipelines {
-        let host = &backlog.tasks[id].state;
+        let parent = &backlog.tasks[id].state;
         let current = pipeline.task().map(|task| (task, &backlog.tasks[task].state));
         let is_parked = matches!(current, Some((_, State::AwaitingDecision { .. })));
         let is_asked = matches!(&pipeline.state, Stand::Blocked { reason: Reason::Decision { .. }, .. });
         let is_right = match &pipeline.state {
-            Stand::Init | Stand::Blocked { reason: Reason::Dependencies, .. } => *host == State::Pending,
-            Stand::Checking { .. } | Stand::Running { .. } => *host == State::InPhases { is_blocked: false },
-            Stand::Blocked { .. } => *host == State::InPhases { is_blocked: true },
-            Stand::Done => matches!(host, State::Done(TaskEnd::Success { .. })),
-            Stand::Failed { .. } => matches!(host, State::Done(TaskEnd::Failed { .. })),
-            Stand::Cancelled { .. } => matches!(host, State::Done(TaskEnd::Cancelled)),
+            Stand::Init | Stand::Blocked { reason: Reason::Dependencies, .. } => *parent == State::Pending,
+            Stand::Checking { .. } | Stand::Running { .. } => *parent == State::InPhases { is_blocked: false },
+            Stand::Blocked { .. } => *parent == State::InPhases { is_blocked: true },
+            Stand::Done => matches!(parent, State::Done(TaskEnd::Success { .. })),
+            Stand::Failed { .. } => matches!(parent, State::Done(TaskEnd::Failed { .. })),
+            Stand::Cancelled { .. } => matches!(parent, State::Done(TaskEnd::Cancelled)),
         };
         if !is_right {
-            return Err(format!("{id} is {:?} and its task {host:?}", pipeline.state));
+            return Err(format!("{id} is {:?} and its task {parent:?}", pipeline.state));
         }
         if let Some((task, State::Done(done))) = current {
             return Err(format!("{id} waits for {task}, which is over: {done:?}"));

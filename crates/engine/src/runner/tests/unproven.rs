@@ -1,4 +1,4 @@
-//! Runs whose keeper is dead, while it cannot be proven that their processes are: a person is asked, once, and the answer counts.
+//! Runs whose keeper is dead, but whose processes cannot be proven dead: a person is asked, once, and the answer counts.
 
 use banksman_core::decision::About;
 use banksman_core::task::{After, State};
@@ -45,18 +45,18 @@ fn answer(stage: &mut Stage, work: Option<Box<Work>>, option: u32) -> DecisionOu
 }
 
 #[test]
-fn a_person_is_asked_once_however_often_it_is_looked_at() {
+fn a_person_is_asked_once_about_an_unproven_run() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     ask(&mut stage, &mut actor, &run);
     assert_eq!(stage.count_events("decision:raised"), 1);
     assert_eq!(open(&mut stage)[0].question.about, About::Run { run, task: task("t") });
-    assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 1, "it lives as far as anybody knows");
+    assert_eq!(stage.rows().runs.values().filter(|run| run.is_live()).count(), 1, "the store still counts it as live");
 }
 
-/// The store did not reply to the question, which may not have been asked: whoever ends when nothing is left to do without a person stays for that.
+/// The store did not reply to the question, which may not have been asked: a runner that ends when only people have work left stays for it.
 #[test]
-fn nobody_leaves_before_the_person_was_asked() {
+fn a_runner_does_not_leave_before_the_person_was_asked() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     let mut actor = stage.start("n", Options { until_idle: true, ..options() });
@@ -73,9 +73,10 @@ fn nobody_leaves_before_the_person_was_asked() {
     assert_eq!(open(&mut stage).len(), 1);
 }
 
-/// Who ends when nothing is left without a person does not overlook what became ready since it claimed, though it has a run that only a person can end.
+/// A runner that ends when nothing is left does not miss a task that became ready since its claim, although it has a run that only a person
+/// can end.
 #[test]
-fn whoever_has_a_run_that_only_a_person_can_end_does_the_other_tasks_before_it_leaves() {
+fn a_runner_with_an_unproven_run_does_other_tasks_before_it_leaves() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     let mut actor = stage.start("n", Options { until_idle: true, ..options() });
@@ -90,7 +91,7 @@ fn whoever_has_a_run_that_only_a_person_can_end_does_the_other_tasks_before_it_l
 }
 
 #[test]
-fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
+fn the_answer_ends_the_run_and_decides_about_its_task() {
     for (option, status, attempts) in [(1, "in_progress", 2), (2, "failed", 1), (3, "cancelled", 1)] {
         let mut stage = Stage::new();
         let (mut actor, run) = unproven(&mut stage);
@@ -104,7 +105,7 @@ fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
         assert_eq!(stage.rows().tasks[&task("t")].attempts, attempts);
         assert!(!stage.rows().runs[&run].is_live());
         assert_eq!(stage.status("c") == "cancelled", option == 3, "option {option}");
-        assert!(actor.did().contains(&"acknowledge".into()), "its record is put away");
+        assert!(actor.did().contains(&"acknowledge".into()), "its keeper is notified");
         let held = stage.everything().tables.coordination;
         let holds = |grant: &banksman_core::Grant| grant.claim.holder == run.holder();
         assert!(!held.semaphores.values().flat_map(|semaphore| semaphore.holders.values()).any(holds));
@@ -112,12 +113,12 @@ fn the_answer_ends_the_run_and_its_task_goes_on_as_it_says() {
 }
 
 #[test]
-fn a_wish_that_came_before_is_what_the_answer_fulfils() {
+fn the_answer_carries_out_an_earlier_cancellation() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     stage.ask(Request::Task(TaskRequest::Cancel { id: task("t") }));
     stage.play(&mut actor);
-    assert!(!actor.did().contains(&"kill".into()), "there is nobody to be asked for it");
+    assert!(!actor.did().contains(&"kill".into()), "there is no keeper that could end it");
     assert!(matches!(&stage.rows().tasks[&task("t")].state, State::Stopping { then: After::Cancel, .. }));
     let work = work(&mut stage, &run);
     answer(&mut stage, work, 1);
@@ -125,7 +126,7 @@ fn a_wish_that_came_before_is_what_the_answer_fulfils() {
 }
 
 #[test]
-fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
+fn an_answer_for_a_run_with_a_new_owner_is_late() {
     let mut stage = Stage::new();
     let (first, run) = unproven(&mut stage);
     let then = work(&mut stage, &run);
@@ -140,7 +141,7 @@ fn an_answer_for_a_run_that_has_changed_hands_is_late_and_does_nothing() {
 }
 
 #[test]
-fn the_question_is_withdrawn_when_the_proof_turns_up() {
+fn the_question_is_withdrawn_when_the_run_is_proven_dead() {
     let mut stage = Stage::new();
     let (mut actor, run) = unproven(&mut stage);
     let ended = crate::calls::runs::ended(banksman_core::task::RunEnd::Lost, banksman_core::Wall(0), None);

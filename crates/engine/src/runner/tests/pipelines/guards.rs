@@ -1,4 +1,4 @@
-//! Guards of pipelines under runners: those about the store, and those that ask the world outside.
+//! Guards of pipelines under runners: guards about the store, and guards with inputs from outside.
 
 use banksman_core::guard::{Issue, IssueFilter, Predicate};
 use banksman_core::{SectionId, Seq, Status};
@@ -6,19 +6,19 @@ use banksman_store::Key;
 
 use super::*;
 
-/// The runner is told of the guards that it wants to have checked.
+/// Gives the runner the inputs of the guards that it wants to check.
 fn check(stage: &mut Stage, actor: &mut Actor, inputs: GuardInputs) {
     let pipeline = actor.guards_to_check();
     actor.notify(stage, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
 }
 
 #[test]
-fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
+fn a_store_guard_is_evaluated_inside_of_the_transaction() {
     let mut stage = Stage::with_pipeline(behind("l"));
     let mut actor = stage.start("m", options());
     assert_eq!(actor.did(), ["begin", "check guards", "claim", "spawn p-1.1"]);
 
-    // The lock is taken after the runner has looked, and before it asks.
+    // The lock is taken after the runner has read the rows, and before its request.
     let mut stage = Stage::with_pipeline(behind("l"));
     let mut actor = stage.runner("m", options());
     let mut epoch = None;
@@ -30,17 +30,17 @@ fn a_guard_about_the_store_is_judged_inside_of_the_transaction() {
     });
     assert_eq!(actor.did(), ["begin", "check guards"]);
     let State::Blocked { when: When::Pre, reason: Reason::Guard { part, .. }, .. } = stage.at("p-1").state else {
-        panic!("{}", stage.stands("p-1"))
+        panic!("{}", stage.phase_status("p-1"))
     };
     assert!(part.contains('l') && part.contains("ann"), "{part}");
-    // Others come and go.
+    // Other locks are taken and released.
     let other = stage.lock("other", "ann");
     stage.unlock("other", "ann", other);
     stage.play(&mut actor);
-    assert_eq!(stage.stands("p-1"), "blocked one");
+    assert_eq!(stage.phase_status("p-1"), "blocked one");
     stage.unlock("l", "ann", epoch.unwrap());
     stage.play(&mut actor);
-    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running one".into(), vec!["p-1.1".into()]));
+    assert_eq!((stage.phase_status("p-1"), spawned(&mut actor)), ("running one".into(), vec!["p-1.1".into()]));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn one_pipeline_waits_for_the_phase_of_another() {
     stage.pipeline("p-2", vec![Phase { pre: guard(in_two), post: guard(done), ..phase("one") }]);
     stage.pipeline("p-1", two());
     let mut actor = stage.start("m", options());
-    assert_eq!((spawned(&mut actor), stage.stands("p-2")), (vec!["p-1.1".into()], "blocked one".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-2")), (vec!["p-1.1".into()], "blocked one".into()));
     end(&mut stage, &mut actor, 0, "");
     let mut begun = spawned(&mut actor);
     begun.sort();
@@ -66,39 +66,42 @@ fn one_pipeline_waits_for_the_phase_of_another() {
             .collect();
     let run = |id: &str| runs.iter().find(|(of, _)| of.as_str() == id).unwrap().1.clone();
     actor.notify(&mut stage, RunnerInput::Ended(run("p-2.1").clone(), exited(0)));
-    assert_eq!(stage.stands("p-2"), "blocked one", "its own work is done, and it is not over");
+    assert_eq!(stage.phase_status("p-2"), "blocked one", "its own work is done, and it is not over");
     actor.notify(&mut stage, RunnerInput::Ended(run("p-1.2").clone(), exited(0)));
-    assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("done".into(), "done".into()));
+    assert_eq!((stage.phase_status("p-1"), stage.phase_status("p-2")), ("done".into(), "done".into()));
 }
 
 #[test]
-fn one_runner_at_a_time_asks_the_world_outside_and_another_takes_over_when_it_is_gone() {
+fn one_runner_at_a_time_gathers_inputs_and_another_takes_over() {
     let mut stage = Stage::with_pipeline(after_file());
     let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
     stage.play(&mut first);
     stage.play(&mut second);
-    assert_eq!((first.did(), second.did()), (vec!["begin".into(), "examine".into(), "gather p-1".into()], Vec::<String>::new()));
-    // It looks at nothing else meanwhile, and does not ask twice.
+    assert_eq!(
+        (first.did(), second.did()),
+        (vec!["begin".into(), "begin check".into(), "gather p-1".into()], Vec::<String>::new())
+    );
+    // The first runner does not gather the inputs twice.
     first.notify(&mut stage, RunnerInput::Woken);
     assert_eq!(first.did(), Vec::<String>::new());
     check(&mut stage, &mut first, found(false));
-    assert_eq!((first.did(), stage.stands("p-1")), (vec!["check guards".to_owned()], "blocked one".into()));
-    // The answer is good for a while, and then the one that has duty asks again.
+    assert_eq!((first.did(), stage.phase_status("p-1")), (vec!["check guards".to_owned()], "blocked one".into()));
+    // The result is fresh for a while, and then the runner on duty checks again.
     let slept = stage.sleep(&mut first);
     assert_eq!(Span::from_ms(slept), Span::from_secs(30));
-    assert_eq!(first.did(), ["examine", "gather p-1"]);
+    assert_eq!(first.did(), ["begin check", "gather p-1"]);
     stage.play(&mut second);
     assert_eq!(second.did(), Vec::<String>::new());
-    // It dies before it has an answer.
+    // It dies before it has a result.
     stage.kill(first);
     let mut third = stage.start("o", options());
-    assert_eq!(third.did(), ["examine", "retire", "gather p-1"]);
+    assert_eq!(third.did(), ["begin check", "retire", "gather p-1"]);
     check(&mut stage, &mut third, found(true));
     assert_eq!(spawned(&mut third), ["p-1.1"]);
 }
 
 #[test]
-fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
+fn a_result_without_freshness_is_not_rechecked_without_a_pause() {
     let mut stage = Stage::new();
     let mut phases = after_file();
     phases[0].pre[0].fresh_for = Span::ZERO;
@@ -107,11 +110,11 @@ fn an_answer_that_is_good_for_no_time_is_not_asked_for_without_a_pause() {
     let pipeline = actor.guards_to_check();
     actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
     assert_eq!(stage.sleep(&mut actor), 1_000);
-    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
+    assert_eq!(actor.did(), ["begin", "begin check", "gather p-1", "check guards", "begin check", "gather p-1"]);
 }
 
 #[test]
-fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
+fn an_unknown_input_does_not_fail_a_pipeline_for_good() {
     let mut stage = Stage::new();
     let mut phases = after_file();
     phases[0].pre[0].on_failure = GuardAction::Fail { message: "no key".into() };
@@ -123,54 +126,54 @@ fn what_nobody_knows_does_not_fail_a_pipeline_for_good() {
     assert_eq!((&*part, Span::from_ms(slept)), ("not known: file go", Span::from_secs(30)));
     check(&mut stage, &mut actor, found(false));
     stage.sleep(&mut actor);
-    let State::Failed { error, recoverable: false, .. } = stage.at("p-1").state else { panic!("{}", stage.stands("p-1")) };
+    let State::Failed { error, recoverable: false, .. } = stage.at("p-1").state else { panic!("{}", stage.phase_status("p-1")) };
     assert_eq!(&*error, "no key (guard g: file go is not there)");
 }
 
 #[test]
-fn so_many_are_looked_at_at_a_time_and_the_others_wait_for_their_turn() {
+fn concurrent_guard_checks_of_a_runner_are_limited() {
     let mut stage = Stage::new();
     for number in 1..=20 {
         stage.pipeline(&format!("p-{number:02}"), after_file());
     }
     let mut actor = stage.start("m", options());
-    let (mut looks, mut most) = (Vec::new(), 0);
+    let (mut checks, mut most) = (Vec::new(), 0);
     while !actor.wants.is_empty() {
         most = most.max(actor.wants.len());
         let Some(RunnerAction::CheckGuards(pipeline)) = actor.wants.pop_front() else { panic!("{:?}", actor.wants) };
-        looks.push(pipeline.id.to_string());
+        checks.push(pipeline.id.to_string());
         actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::new(found(false))));
     }
     let all: Vec<String> = (1..=20).map(|number| format!("p-{number:02}")).collect();
-    assert_eq!((most, looks), (8, all));
-    // Another runner does not take what it looks at, and does take what it has no room for.
+    assert_eq!((most, checks), (8, all));
+    // Another runner does not check the same pipelines, but takes those for which the first has no room.
     stage.pass(30_000);
     actor.notify(&mut stage, RunnerInput::Woken);
     let other = stage.start("n", options());
-    let look = |action: &RunnerAction| matches!(action, RunnerAction::CheckGuards(_)).then(|| format!("{action:?}"));
-    let of = |actor: &Actor| actor.wants.iter().filter_map(look).collect::<BTreeSet<String>>();
+    let check = |action: &RunnerAction| matches!(action, RunnerAction::CheckGuards(_)).then(|| format!("{action:?}"));
+    let of = |actor: &Actor| actor.wants.iter().filter_map(check).collect::<BTreeSet<String>>();
     assert_eq!((of(&actor).len(), of(&other).len()), (8, 8));
     assert!(of(&actor).is_disjoint(&of(&other)));
 }
 
 #[test]
-fn one_that_is_dead_looks_at_nothing_though_its_runs_live() {
+fn a_dead_checker_is_replaced_although_its_runs_live() {
     let mut stage = Stage::new();
     stage.add("t-1", |_| {});
     stage.pipeline("p-1", after_file());
     let first = stage.start("m", options());
-    assert_eq!(first.wants.len(), 2, "a session and a look: {:?}", first.wants);
+    assert_eq!(first.wants.len(), 2, "a session and a check: {:?}", first.wants);
     stage.kill(first);
     let mut second = stage.start("n", options());
-    assert_eq!(second.did(), ["examine", "adopt", "gather p-1", "recover t-1"]);
+    assert_eq!(second.did(), ["begin check", "adopt", "gather p-1", "recover t-1"]);
 }
 
 #[test]
-fn a_look_that_nobody_waits_for_is_ended() {
+fn a_check_that_no_pipeline_waits_for_is_stopped() {
     let begun = |stage: &mut Stage| {
         stage.pipeline("p-1", after_file());
         let mut actor = stage.start("m", options());
-        assert_eq!(actor.did(), ["begin", "examine", "gather p-1"]);
+        assert_eq!(actor.did(), ["begin", "begin check", "gather p-1"]);
         let pipeline = actor.guards_to_check();
         (actor, pipeline)
     };
@@ -185,13 +188,13 @@ fn a_look_that_nobody_waits_for_is_ended() {
         let (mut actor, pipeline) = begun(&mut stage);
         stage.pipeline("p-2", two());
         stage.play(&mut actor);
-        assert_eq!(actor.did(), ["begin", "claim", "spawn p-2.1"], "it is still waited for");
+        assert_eq!(actor.did(), ["begin", "claim", "spawn p-2.1"], "the pipeline still waits for the check");
         end(&mut stage);
         stage.play(&mut actor);
-        assert_eq!(actor.did().iter().filter(|what| *what == "stop looking at p-1").count(), 1);
+        assert_eq!(actor.did().iter().filter(|what| *what == "stop check of p-1").count(), 1);
         stage.pass(30_000);
         actor.notify(&mut stage, RunnerInput::Woken);
-        assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "it was told once");
+        assert!(!actor.did().iter().any(|what| what.starts_with("stop")), "the check is stopped once");
         actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::default()));
         assert_eq!(actor.did(), ["check guards"]);
         assert!(stage.rows().pipelines.get("p-1").is_none_or(|row| row.checker.is_none()));
@@ -199,7 +202,7 @@ fn a_look_that_nobody_waits_for_is_ended() {
 }
 
 #[test]
-fn what_was_not_found_out_because_nobody_waited_says_nothing() {
+fn a_stopped_check_has_no_result() {
     let mut stage = Stage::new();
     stage.pipeline_after("p-1", after_file(), json!({ "key": "first" }), &[]);
     let mut actor = stage.start("m", options());
@@ -209,8 +212,8 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
         stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
         actor.notify(&mut stage, RunnerInput::Woken);
     }
-    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "stop looking at p-1"]);
-    // All is as it was, and yet this is no answer.
+    assert_eq!(actor.did(), ["begin", "begin check", "gather p-1", "stop check of p-1"]);
+    // The variables are the same again, and yet the stopped check has no result.
     actor.notify(
         &mut stage,
         RunnerInput::GuardsChecked(
@@ -219,13 +222,13 @@ fn what_was_not_found_out_because_nobody_waited_says_nothing() {
         ),
     );
     assert_eq!(
-        (actor.did(), stage.stands("p-1")),
-        (["check guards", "examine", "gather p-1"].map(str::to_owned).into(), "checking one".into())
+        (actor.did(), stage.phase_status("p-1")),
+        (["check guards", "begin check", "gather p-1"].map(str::to_owned).into(), "checking one".into())
     );
 }
 
 #[test]
-fn an_answer_about_other_variables_does_not_count() {
+fn a_result_for_other_variables_does_not_count() {
     let mut stage = Stage::new();
     let held = Condition::Predicate(Predicate::FileExists { path: Text::Var { var: "file".into() } });
     stage.pipeline_after("p-1", vec![Phase { pre: guard(held), ..phase("one") }], json!({ "file": "go" }), &[]);
@@ -236,12 +239,12 @@ fn an_answer_about_other_variables_does_not_count() {
     let mut inputs = found(true);
     inputs.vars = pipeline.context.clone();
     actor.notify(&mut stage, RunnerInput::GuardsChecked(pipeline, Box::new(inputs)));
-    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
+    assert_eq!((stage.phase_status("p-1"), spawned(&mut actor)), ("checking one".into(), Vec::new()));
     assert!(matches!(actor.wants.pop_back(), Some(RunnerAction::CheckGuards(again)) if again.context["file"] == json!("stop")));
 }
 
 #[test]
-fn who_waits_for_certain_tasks_does_not_hear_of_others() {
+fn a_guard_about_certain_tasks_ignores_other_tasks() {
     let mut stage = Stage::new();
     stage.add("t-1", |spec| spec.work = None);
     let filter = IssueFilter { ids: vec![text("t-1")], ..IssueFilter::default() };
@@ -263,10 +266,10 @@ fn who_waits_for_certain_tasks_does_not_hear_of_others() {
     assert_eq!(actor.did(), Vec::<String>::new());
     stage.request(done("t-1"));
     stage.play(&mut actor);
-    assert_eq!(actor.did(), ["examine", "gather p-1"]);
+    assert_eq!(actor.did(), ["begin check", "gather p-1"]);
 }
 
-/// Pipelines behind the lock a, and as many behind b; all of them are blocked.
+/// Adds `number` pipelines behind the lock a, and as many behind b; all of them are blocked.
 fn crowd(stage: &mut Stage, actor: &mut Actor, number: usize) {
     for one in 0..2 * number {
         stage.pipeline(&format!("p-{one:03}"), behind(if one < number { "a" } else { "b" }));
@@ -285,12 +288,12 @@ fn checked(actor: &mut Actor) -> usize {
 }
 
 #[test]
-fn a_blocked_pipeline_hears_of_what_could_unblock_it_among_many_others() {
+fn only_pipelines_that_listen_to_an_event_are_checked() {
     let mut stage = Stage::new();
     let (first, second) = (stage.lock("a", "ann"), stage.lock("b", "bob"));
     let mut actor = stage.runner("m", options());
     crowd(&mut stage, &mut actor, 105);
-    // Who takes only some of the tasks looks at guards all the same, if nobody else is left for that.
+    // A runner of some sections checks guards all the same, if no other runner is left.
     let sections = vec![SectionId::new("s").unwrap()];
     stage.ask(RunRequest::Retire { runner: actor.dispatcher.id().clone(), seen: Seen::default() }.into());
     let mut actor = stage.start("n", Options { sections, ..options() });
@@ -298,35 +301,35 @@ fn a_blocked_pipeline_hears_of_what_could_unblock_it_among_many_others() {
     stage.unlock("b", "bob", second);
     stage.play(&mut actor);
     assert_eq!((count(&mut stage, "blocked"), count(&mut stage, "running")), (105, 105));
-    assert_eq!(checked(&mut actor), 105, "nobody else is looked at");
+    assert_eq!(checked(&mut actor), 105, "no other pipeline is checked");
     let other = stage.lock("other", "ann");
     stage.unlock("other", "ann", other);
     stage.play(&mut actor);
     assert_eq!(checked(&mut actor), 0);
-    // Nobody was there to hear of it.
+    // No runner is there to notice it.
     stage.unlock("a", "ann", first);
     let mut actor = stage.start("o", options());
     assert_eq!((count(&mut stage, "running"), checked(&mut actor)), (210, 105));
 }
 
 #[test]
-fn what_happened_behind_much_else_is_heard_of_at_once() {
+fn an_event_behind_many_others_is_found_at_once() {
     let mut stage = Stage::new();
     let epoch = stage.lock("a", "ann");
     stage.pipeline("p-1", behind("a"));
     let mut actor = stage.start("m", options());
-    assert_eq!(stage.stands("p-1"), "blocked one");
-    // More than is gone through in one go, before it comes to look.
+    assert_eq!(stage.phase_status("p-1"), "blocked one");
+    // More events than one page, before the runner reads the log.
     let others = (0..1_100).map(|number| acquire(&format!("l-{number}"), "ann", Vec::new()));
     let release = lock::Input::Release { holder: HolderId::new("ann").unwrap(), epoch };
     let all: Vec<Request> = others.chain([Request::plain(Command::Lock(name("a"), release))]).collect();
     stage.ask_all(&all);
     stage.play(&mut actor);
-    assert_eq!(stage.stands("p-1"), "running one");
+    assert_eq!(stage.phase_status("p-1"), "running one");
 }
 
 #[test]
-fn a_look_reads_no_more_than_concerns_it_however_many_are_held_up() {
+fn a_check_reads_only_its_rows_among_many_blocked_pipelines() {
     let mut stage = Stage::new();
     let epoch = stage.lock("a", "ann");
     stage.lock("b", "bob");
@@ -341,7 +344,7 @@ fn a_look_reads_no_more_than_concerns_it_however_many_are_held_up() {
     let read = stage.load(&keys.into());
     assert_eq!((read.backlog.pipelines.len(), read.backlog.tasks.len(), read.coordination.locks.len()), (0, 0, 2));
     assert_eq!(read.listening.awaited.len(), 2);
-    // Only those that may go on, and not all at once.
+    // Only the pipelines that may continue are read, and not all at once.
     stage.unlock("a", "ann", epoch);
     let heard = Key::HeardPipelines { after: since, through: Seq(other.0 + 1), limit: 30 };
     let read = stage.load(&[heard].into());
@@ -351,7 +354,7 @@ fn a_look_reads_no_more_than_concerns_it_however_many_are_held_up() {
 }
 
 #[test]
-fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
+fn locks_of_dead_holders_are_reaped_for_all_waiting_pipelines() {
     let mut stage = Stage::new();
     let process = ProcessId { host: "host".into(), boot: "boot".into(), pid_ns: 1, pid: 7, start: 1 };
     stage.lock_of("a", "ann", vec![process.clone()]);
@@ -366,7 +369,7 @@ fn what_the_dead_hold_is_taken_from_them_for_all_who_wait_for_it() {
 }
 
 #[test]
-fn what_happens_while_the_world_is_asked_is_not_overlooked() {
+fn events_during_a_check_are_not_missed() {
     let mut stage = Stage::new();
     let both = Condition::All(vec![
         Condition::Predicate(Predicate::LockFree { lock: text("l") }),
@@ -376,23 +379,23 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
     let epoch = stage.lock("l", "ann");
     let mut actor = stage.start("m", options());
     check(&mut stage, &mut actor, found(false));
-    assert_eq!(stage.stands("p-1"), "blocked one");
-    assert_eq!(actor.did(), ["begin", "examine", "gather p-1", "check guards"]);
-    // Not before the answer has been good for a moment.
+    assert_eq!(stage.phase_status("p-1"), "blocked one");
+    assert_eq!(actor.did(), ["begin", "begin check", "gather p-1", "check guards"]);
+    // The next check waits until the result is a second old.
     stage.unlock("l", "ann", epoch);
     assert_eq!(stage.sleep(&mut actor), 1_000);
-    assert_eq!(actor.did(), ["examine", "examine", "gather p-1"]);
-    // The one that was asked dies with what it has heard, and the other needs no event to take over.
+    assert_eq!(actor.did(), ["begin check", "begin check", "gather p-1"]);
+    // The checking runner dies with the events that it has received, and the next one needs no event to take over.
     stage.kill(actor);
     let mut actor = stage.start("n", options());
-    assert_eq!(actor.did(), ["examine", "retire", "gather p-1"]);
+    assert_eq!(actor.did(), ["begin check", "retire", "gather p-1"]);
     let again = stage.lock("l", "bob");
     stage.unlock("l", "bob", again);
     stage.play(&mut actor);
-    assert_eq!(actor.did(), Vec::<String>::new(), "it is at it");
+    assert_eq!(actor.did(), Vec::<String>::new(), "a check is already running");
     check(&mut stage, &mut actor, found(false));
     stage.sleep(&mut actor);
-    assert_eq!(actor.did(), ["check guards", "examine", "examine", "gather p-1"], "the answer is older than what has happened");
+    assert_eq!(actor.did(), ["check guards", "begin check", "begin check", "gather p-1"], "the result is older than the events");
     check(&mut stage, &mut actor, found(true));
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
 }
@@ -400,29 +403,29 @@ fn what_happens_while_the_world_is_asked_is_not_overlooked() {
 /// A runner died while it checked a guard of the first phase, and a person let that phase begin. The pipeline still named the dead runner
 /// as its checker when the guard of the second phase blocked it, and listened to nothing.
 #[test]
-fn a_guard_about_the_store_is_heard_of_though_the_checker_of_an_earlier_phase_has_died() {
+fn a_store_guard_listens_although_an_earlier_checker_died() {
     let mut stage = Stage::new();
     let second = Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })), ..phase("two") };
     stage.pipeline("p-1", after_file().into_iter().chain([second]).collect());
     let epoch = stage.lock("l", "ann");
     let mut first = stage.start("m", options());
-    assert_eq!(first.did(), ["begin", "examine", "gather p-1"]);
+    assert_eq!(first.did(), ["begin", "begin check", "gather p-1"]);
     stage.kill(first);
     stage.request(PipelineRequest::Unblock { id: task("p-1"), by: Some("ann".into()) });
     let mut actor = stage.start("n", options());
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!(stage.stands("p-1"), "blocked two");
-    assert!(stage.at("p-1").checker.is_some(), "the dead runner is still noted");
+    assert_eq!(stage.phase_status("p-1"), "blocked two");
+    assert!(stage.at("p-1").checker.is_some(), "the dead runner is still the checker");
     stage.unlock("l", "ann", epoch);
     actor.notify(&mut stage, RunnerInput::Woken);
-    assert_eq!((stage.stands("p-1"), spawned(&mut actor)), ("running two".into(), vec!["p-1.2".into()]));
+    assert_eq!((stage.phase_status("p-1"), spawned(&mut actor)), ("running two".into(), vec!["p-1.2".into()]));
 }
 
-/// One guard asks about a lock, the other one about a file. The lock was released while both were checked: no guard was known to block any more
-/// that somebody could wait for, so that runners which end when nothing is left ended.
+/// One guard asks for a lock, the other for a file. The lock was released while both were checked: no known guard could be waited for any
+/// more, so that runners which end when nothing is left ended.
 #[test]
-fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
+fn until_idle_waits_for_the_result_of_a_check() {
     let mut stage = Stage::new();
     let file = Guard { name: name("h"), ..guard(Condition::Predicate(Predicate::FileExists { path: text("go") })).remove(0) };
     let pre = guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })).into_iter().chain([file]).collect();
@@ -432,9 +435,9 @@ fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
     let (mut first, mut second) = (stage.runner("m", idle()), stage.runner("n", idle()));
     stage.play(&mut first);
     check(&mut stage, &mut first, found(true));
-    assert_eq!(stage.stands("p-1"), "blocked one");
+    assert_eq!(stage.phase_status("p-1"), "blocked one");
     stage.sleep(&mut first);
-    assert_eq!(first.did(), ["begin", "examine", "gather p-1", "check guards", "examine", "gather p-1"]);
+    assert_eq!(first.did(), ["begin", "begin check", "gather p-1", "check guards", "begin check", "gather p-1"]);
     stage.unlock("l", "ann", epoch);
     for actor in [&mut first, &mut second] {
         actor.notify(&mut stage, RunnerInput::Woken);
@@ -444,9 +447,9 @@ fn who_ends_when_nothing_is_left_waits_for_the_answer_of_a_check() {
     assert_eq!(spawned(&mut first), ["p-1.1"]);
 }
 
-/// A guard that is asked again soon hears of nothing. What it asks about is released, and it has not been asked again yet.
+/// A guard that is checked again soon listens to no events. Its lock is released before the next check.
 #[test]
-fn who_ends_when_nothing_is_left_waits_for_the_next_look_that_may_pass() {
+fn until_idle_waits_for_the_next_guard_check() {
     let mut stage = Stage::new();
     let free = guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })).remove(0);
     let pre = vec![Guard { on_failure: GuardAction::Retry { delay: Span::from_ms(500) }, ..free }];
@@ -454,12 +457,12 @@ fn who_ends_when_nothing_is_left_waits_for_the_next_look_that_may_pass() {
     let epoch = stage.lock("l", "ann");
     let mut actor = stage.runner("m", Options { until_idle: true, ..options() });
     assert!(stage.play(&mut actor).is_some(), "the lock may come free");
-    assert_eq!(stage.stands("p-1"), "blocked one");
+    assert_eq!(stage.phase_status("p-1"), "blocked one");
     stage.unlock("l", "ann", epoch);
-    assert!(actor.notify(&mut stage, RunnerInput::Woken).is_some(), "it is free, and the guard does not know");
+    assert!(actor.notify(&mut stage, RunnerInput::Woken).is_some(), "the lock is free, but the guard was not checked again");
     stage.sleep(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-1.1"]);
-    // The same for the end of another pipeline.
+    // The same with the end of another pipeline.
     let mut stage = Stage::with_pipeline(vec![phase("one")]);
     let done = guard(Condition::Predicate(Predicate::PipelineComplete { pipeline: text("p-1") })).remove(0);
     let pre = vec![Guard { on_failure: GuardAction::Retry { delay: Span::from_ms(500) }, ..done }];
@@ -470,19 +473,19 @@ fn who_ends_when_nothing_is_left_waits_for_the_next_look_that_may_pass() {
     assert!(actor.notify(&mut stage, ended).is_some());
     stage.sleep(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-2.1"]);
-    // One that asks about nothing, because its variable has no value, hears of nothing either, and waits for a person.
+    // A guard that asks for nothing, because its variable has no value, listens to nothing either, and needs a person.
     let mut stage = Stage::with_pipeline(vec![phase("one")]);
     let lock = Text::Var { var: "lock".into() };
     stage.pipeline("p-2", vec![Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock })), ..phase("one") }]);
     let mut actor = stage.start("m", Options { until_idle: true, ..options() });
     let ended = RunnerInput::Ended(actor.run().clone(), exited(0));
     assert_eq!(actor.notify(&mut stage, ended), None);
-    assert_eq!(stage.stands("p-2"), "blocked one");
+    assert_eq!(stage.phase_status("p-2"), "blocked one");
 }
 
-/// The check knew that the holder of the lock is dead, and what puts the item into its queue did not: each undid what the other had done.
+/// The check knew that the holder of the lock is dead, but the push into the queue did not: each undid the work of the other.
 #[test]
-fn a_push_behind_a_lock_of_the_dead_happens() {
+fn a_push_passes_the_lock_of_a_dead_holder() {
     let mut stage = Stage::new();
     let terms = queue::Config { visibility_timeout: Span::from_secs(10), max_attempts: 1, dead_letter: None, max_length: 1 };
     stage.ask(Request::Queue(QueueRequest::new(name("q"), Input::Define(terms))));
@@ -499,15 +502,15 @@ fn a_push_behind_a_lock_of_the_dead_happens() {
     stage.dead.insert(process);
     let mut actor = stage.start("m", options());
     assert_eq!(
-        (actor.did(), stage.stands("p-1")),
+        (actor.did(), stage.phase_status("p-1")),
         (vec!["begin", "check guards", "push"].into_iter().map(Into::into).collect::<Vec<String>>(), "done".into())
     );
 }
 
-/// Its guard was true when it was checked, and false when its run was claimed, because of a lock with a time to live. It was looked at only after
-/// five minutes.
+/// The guard passed when it was checked, and failed when the run was claimed, because of a lock with a time to live. It was checked again
+/// only after five minutes.
 #[test]
-fn a_phase_that_is_refused_at_the_claim_goes_on_when_the_time_of_a_lock_is_up() {
+fn a_phase_refused_at_the_claim_continues_when_the_lock_expires() {
     let mut stage = Stage::new();
     let two = Phase {
         pre: guard(Condition::Predicate(Predicate::LockFree { lock: text("l") })),
@@ -518,15 +521,15 @@ fn a_phase_that_is_refused_at_the_claim_goes_on_when_the_time_of_a_lock_is_up() 
     let epoch = stage.lock("m", "ann");
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!(stage.stands("p-1"), "running two");
+    assert_eq!(stage.phase_status("p-1"), "running two");
     let request = GrantRequest { ttl: Some(Span::from_secs(20)), ..GrantRequest::new(HolderId::new("bob").unwrap()) };
     stage.ask(Request::plain(Command::Lock(name("l"), lock::Input::Acquire(Box::new(Ask::new(request))))));
     stage.unlock("m", "ann", epoch);
     stage.play(&mut actor);
-    assert_eq!(stage.stands("p-1"), "blocked two");
+    assert_eq!(stage.phase_status("p-1"), "blocked two");
     let mut slept = 0;
     while slept < 20_000 {
         slept += stage.sleep(&mut actor);
     }
-    assert_eq!((slept, stage.stands("p-1")), (20_000, "running two".into()));
+    assert_eq!((slept, stage.phase_status("p-1")), (20_000, "running two".into()));
 }

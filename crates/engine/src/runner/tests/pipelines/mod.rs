@@ -53,12 +53,12 @@ fn text(literal: &str) -> Text {
     Text::Literal(literal.into())
 }
 
-/// Guarded by a lock that must be free.
+/// Two phases; a guard of the first needs a free lock.
 fn behind(lock: &str) -> Vec<Phase> {
     vec![Phase { pre: guard(Condition::Predicate(Predicate::LockFree { lock: text(lock) })), ..phase("one") }, phase("two")]
 }
 
-/// Guarded by a file that must be there.
+/// One phase; its guard needs an existing file.
 fn after_file() -> Vec<Phase> {
     vec![Phase { pre: guard(Condition::Predicate(Predicate::FileExists { path: text("go") })), ..phase("one") }]
 }
@@ -96,8 +96,8 @@ impl Stage {
         self.rows().pipelines[&task(id)].clone()
     }
 
-    /// How a pipeline stands, in two words.
-    fn stands(&mut self, id: &str) -> String {
+    /// The status and the phase of a pipeline, in two words.
+    fn phase_status(&mut self, id: &str) -> String {
         let pipeline = self.at(id);
         format!("{} {}", pipeline.word(), pipeline.phase().map_or("", Name::as_str)).trim_end().into()
     }
@@ -123,7 +123,7 @@ fn acquire(lock: &str, holder: &str, processes: Vec<ProcessId>) -> Request {
     Request::plain(Command::Lock(name(lock), lock::Input::Acquire(ask)))
 }
 
-/// The last run of an actor ends, and has printed this.
+/// Ends the last run of an actor, with this output.
 fn end(stage: &mut Stage, actor: &mut Actor, code: i32, tail: &str) {
     actor.notify(stage, RunnerInput::Ended(actor.run().clone(), RunEndRecord { tail: Some(tail.into()), ..exited(code) }));
 }
@@ -147,20 +147,20 @@ fn a_runner_begins_a_pipeline_and_goes_from_phase_to_phase() {
     let env = stage.rows().tasks[&task("p-1.2")].spec.env.clone();
     assert_eq!((&*env["VAR_TITLE"], &*env["VAR_ONE_N"]), ("x", "[1]"), "only what is declared");
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("done", "completed"));
+    assert_eq!((stage.phase_status("p-1").as_str(), stage.status("p-1").as_str()), ("done", "completed"));
     let task::State::Done(done) = stage.rows().tasks[&task("p-1")].state.clone() else { panic!("it is over") };
     assert_eq!(done, task::TaskEnd::Success { output: Some(json!({ "title": "x", "one": { "n": [1] } })), warning: None });
 }
 
 #[test]
-fn several_pipelines_go_side_by_side() {
+fn several_pipelines_run_side_by_side() {
     let mut stage = Stage::new();
     (1..=5).for_each(|number| stage.pipeline(&format!("p-{number}"), two()));
     let mut actor = stage.runner("m", Options { max_runs: Some(2), until_idle: true, ..options() });
     let mut order = Vec::new();
     while stage.play(&mut actor).is_some() {
         order.extend(spawned(&mut actor));
-        // All that were started end at once.
+        // All started runs end at once.
         let runs: Vec<_> = actor
             .wants
             .drain(..)
@@ -173,7 +173,7 @@ fn several_pipelines_go_side_by_side() {
 }
 
 #[test]
-fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
+fn until_idle_ignores_the_place_of_a_phase_that_can_never_run() {
     for (weight, behind, is_over) in [(2, None, true), (1, None, false), (1, Some("l"), false)] {
         let mut stage = Stage::new();
         let config = semaphore::Config { capacity: 1, ttl: None };
@@ -188,15 +188,15 @@ fn nobody_waits_for_the_place_of_a_pipeline_whose_phase_can_never_run() {
         let mut actor = stage.runner("m", Options { until_idle: true, limits: Limits { runs: 0, roots: 1 }, ..options() });
         stage.play(&mut actor);
         end(&mut stage, &mut actor, 0, "");
-        assert_eq!(stage.stands("p-1"), "running two");
+        assert_eq!(stage.phase_status("p-1"), "running two");
         assert_eq!(stage.play(&mut actor).is_none(), is_over, "{weight} of 1 slot, behind {behind:?}");
     }
 }
 
-/// It needs the lock of its first phase only where roots are limited. Nobody returned it to its lane when they were not any more, and every runner
-/// tried to without a pause.
+/// A pipeline needs the lock of its first phase only while roots are limited. When the limit was removed, it was not returned to its lane,
+/// and every runner tried to without a pause.
 #[test]
-fn a_pipeline_that_waits_for_its_first_phase_begins_when_roots_are_not_limited_any_more() {
+fn a_pipeline_waiting_for_its_first_phase_begins_without_a_root_limit() {
     let mut stage = Stage::new();
     stage.lock("l", "ann");
     stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
@@ -206,12 +206,12 @@ fn a_pipeline_that_waits_for_its_first_phase_begins_when_roots_are_not_limited_a
     let change = LimitsChange { roots: Some(0), ..LimitsChange::default() };
     stage.ask(Request::SetLimits { change, seed: Limits::NONE });
     actor.notify(&mut stage, RunnerInput::Woken);
-    assert_eq!(stage.stands("p-1"), "running one");
+    assert_eq!(stage.phase_status("p-1"), "running one");
 }
 
-/// Of several phases that wait for one thing a runner reads the first alone.
+/// Of several phases that wait for one resource, a runner reads only the first.
 #[test]
-fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run() {
+fn until_idle_ignores_the_places_of_several_phases_that_can_never_run() {
     let mut stage = Stage::new();
     let config = semaphore::Config { capacity: 1, ttl: None };
     stage.ask(Request::plain(Command::Semaphore(name("s"), semaphore::Input::Define(config))));
@@ -222,7 +222,7 @@ fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run()
         stage.pipeline(id, vec![phase("one"), Phase { needs, ..phase("two") }]);
         actor.notify(&mut stage, RunnerInput::Woken);
         end(&mut stage, &mut actor, 0, "");
-        assert_eq!(stage.stands(id), "running two");
+        assert_eq!(stage.phase_status(id), "running two");
     }
     stage.add("t", |_| {});
     let mut idle = stage.runner("n", Options { until_idle: true, limits, ..options() });
@@ -231,7 +231,7 @@ fn nobody_waits_for_the_places_of_several_pipelines_whose_phases_can_never_run()
 }
 
 #[test]
-fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
+fn a_pipeline_begins_together_with_its_first_phase() {
     for root_limit in [0, 1] {
         let mut stage = Stage::with_pipeline(vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
         let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: root_limit }, ..options() });
@@ -244,22 +244,22 @@ fn nobody_comes_between_the_beginning_of_a_pipeline_and_its_first_phase() {
         });
         assert_eq!((has_begun, spawned(&mut actor)), (true, vec!["p-1.1".into()]));
     }
-    // One that has to wait keeps nobody out, where places are counted.
+    // A pipeline that has to wait takes no place of a limited root.
     let mut stage = Stage::new();
     stage.lock("l", "ann");
     stage.pipeline("p-1", vec![Phase { needs: vec![Need::Lock(name("l"))], ..phase("one") }]);
     stage.pipeline("p-2", two());
     let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-2.1".into()], "init".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["p-2.1".into()], "init".into()));
 }
 
 #[test]
-fn nothing_is_freed_behind_the_back_of_who_was_refused() {
+fn a_release_after_a_refused_claim_is_not_lost() {
     let mut stage = Stage::new();
     stage.add("t", |spec| spec.needs = vec![Need::Lock(name("l"))]);
     let mut actor = stage.runner("m", options());
-    // Somebody takes what it wants before it claims, and gives it back before it sleeps.
+    // A person takes the lock before the runner claims, and releases it before the runner sleeps.
     let mut held = None;
     let mut claims = 0;
     stage.play_with(&mut actor, |stage, requests| {
@@ -276,12 +276,12 @@ fn nothing_is_freed_behind_the_back_of_who_was_refused() {
 }
 
 #[test]
-fn what_depends_on_others_begins_after_them() {
+fn pipelines_begin_after_their_dependencies() {
     let mut stage = Stage::new();
     stage.add("t", |_| {});
     stage.pipeline_after("p-1", two(), json!({}), &["t"]);
     stage.pipeline_after("p-2", two(), json!({}), &["p-1"]);
-    assert_eq!((stage.stands("p-1"), stage.stands("p-2")), ("blocked one".into(), "blocked one".into()));
+    assert_eq!((stage.phase_status("p-1"), stage.phase_status("p-2")), ("blocked one".into(), "blocked one".into()));
     let mut actor = stage.start("m", options());
     let mut order = spawned(&mut actor);
     for _ in 0..5 {
@@ -289,7 +289,7 @@ fn what_depends_on_others_begins_after_them() {
         order.extend(spawned(&mut actor));
     }
     assert_eq!(order, ["t", "p-1.1", "p-1.2", "p-2.1", "p-2.2"]);
-    assert_eq!(stage.stands("p-2"), "done");
+    assert_eq!(stage.phase_status("p-2"), "done");
 }
 
 #[test]
@@ -311,16 +311,16 @@ fn a_failure_leads_to_another_phase_or_approach_in_one_transaction() {
     assert_eq!(spawned(&mut actor), ["p-1.1", "p-1.2"]);
     assert_eq!(stage.rows().tasks[&task("p-1.2")].spec.title.as_str(), "p-1: one (b)");
     end(&mut stage, &mut actor, 1, "boom!");
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.3".into()], "running fix".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["p-1.3".into()], "running fix".into()));
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.4".into()], "running one".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["p-1.4".into()], "running one".into()));
     // The approach takes too long.
     stage.sleep(&mut actor);
     assert_eq!(actor.did(), ["overtime", "kill"]);
     end(&mut stage, &mut actor, 143, "");
     assert_eq!(spawned(&mut actor), ["p-1.5"]);
     end(&mut stage, &mut actor, 1, "");
-    assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("failed one", "failed"));
+    assert_eq!((stage.phase_status("p-1").as_str(), stage.status("p-1").as_str()), ("failed one", "failed"));
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn an_item_is_put_into_its_queue_once() {
     let push = |queue: &str, vars: Vec<Box<str>>| Action::Push(Push { queue: name(queue), priority: 3, vars });
     let send = || vec![Phase { action: push("q", vec!["a".into()]), ..phase("send") }, phase("two")];
     stage.pipeline_after("p-1", send(), json!({ "a": 1, "b": 2 }), &[]);
-    // Both see that something is to be pushed; one does it.
+    // Both runners find the push to do; one does it.
     let (mut first, mut second) = (stage.runner("m", options()), stage.runner("n", options()));
     stage.play_with(&mut first, |stage, requests| {
         if requests.iter().any(|request| matches!(request, Request::Pipeline(PipelineRequest::Push { .. }))) {
@@ -342,21 +342,21 @@ fn an_item_is_put_into_its_queue_once() {
     assert_eq!(items.len(), 1);
     let item = items.into_values().next().unwrap();
     assert_eq!((serde_json::to_value(&item.data).unwrap(), item.priority), (json!({ "a": 1 }), 3));
-    assert_eq!(stage.stands("p-1"), "running two");
-    // It is full now, and another is not there.
+    assert_eq!(stage.phase_status("p-1"), "running two");
+    // The queue is full now, and another does not exist.
     stage.pipeline("p-2", send());
     stage.pipeline("p-3", vec![Phase { action: push("nowhere", Vec::new()), ..phase("send") }]);
     stage.play(&mut first);
-    assert_eq!((stage.stands("p-2"), stage.stands("p-3")), ("failed send".into(), "failed send".into()));
-    // An item is nested one level deeper than what is in it.
+    assert_eq!((stage.phase_status("p-2"), stage.phase_status("p-3")), ("failed send".into(), "failed send".into()));
+    // An item is nested one level deeper than its values.
     let deepest = (0..64).fold(json!(1), |inside, _| json!([inside]));
     stage.pipeline_after("p-4", send(), json!({ "a": deepest }), &[]);
     stage.play(&mut first);
-    assert_eq!(stage.stands("p-4"), "failed send");
+    assert_eq!(stage.phase_status("p-4"), "failed send");
 }
 
 #[test]
-fn only_so_many_roots_are_under_way_pipelines_among_them() {
+fn the_root_limit_includes_pipelines() {
     let mut stage = Stage::with_pipeline(two());
     stage.add("t", |_| {});
     stage.pipeline("p-2", two());
@@ -368,11 +368,11 @@ fn only_so_many_roots_are_under_way_pipelines_among_them() {
         order.extend(spawned(&mut actor));
     }
     assert_eq!(order, ["p-1.1", "p-1.2", "t", "p-2.1", "p-2.2"]);
-    assert_eq!(stage.stands("p-2"), "done");
+    assert_eq!(stage.phase_status("p-2"), "done");
 }
 
 #[test]
-fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() {
+fn a_pipeline_that_cannot_begin_takes_no_root_place() {
     let mut stage = Stage::new();
     let needs = |need: Need| vec![Phase { needs: vec![need], ..phase("one") }, phase("two")];
     stage.pipeline("p-1", needs(Need::Slots { name: name("gpu"), weight: 1 }));
@@ -383,12 +383,12 @@ fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() 
     stage.play(&mut actor);
     let mut begun = spawned(&mut actor);
     begun.sort();
-    assert_eq!(begun, ["p-2.1", "t"], "there is no such semaphore, and the first has the lock that the other needs");
-    assert_eq!((stage.stands("p-1"), stage.stands("p-3")), ("init".into(), "init".into()));
+    assert_eq!(begun, ["p-2.1", "t"], "the semaphore does not exist, and p-2 has the lock that p-3 needs");
+    assert_eq!((stage.phase_status("p-1"), stage.phase_status("p-3")), ("init".into(), "init".into()));
     let define = semaphore::Input::Define(semaphore::Config { capacity: 1, ttl: None });
     stage.ask(Request::plain(Command::Semaphore(name("gpu"), define)));
     stage.play(&mut actor);
-    assert_eq!(stage.stands("p-1"), "init", "there is no place");
+    assert_eq!(stage.phase_status("p-1"), "init", "there is no place");
     let run = |actor: &Actor, id: &str| {
         let spawn = |action: &RunnerAction| match action {
             RunnerAction::Spawn(work) if work.task.id.as_str() == id => Some(work.run.id.clone()),
@@ -398,11 +398,11 @@ fn a_pipeline_that_could_not_do_anything_yet_is_no_root_that_keeps_others_out() 
     };
     let ended = run(&actor, "t");
     actor.notify(&mut stage, RunnerInput::Ended(ended.clone(), exited(0)));
-    assert_eq!((spawned(&mut actor), stage.stands("p-3")), (vec!["p-1.1".into()], "init".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-3")), (vec!["p-1.1".into()], "init".into()));
 }
 
 #[test]
-fn what_has_begun_is_finished_before_others_begin() {
+fn a_begun_pipeline_is_finished_before_other_roots_begin() {
     let mut stage = Stage::new();
     let epoch = stage.lock("db", "ann");
     stage.pipeline("p-1", vec![phase("one"), Phase { needs: vec![Need::Lock(name("db"))], ..phase("two") }]);
@@ -410,7 +410,7 @@ fn what_has_begun_is_finished_before_others_begin() {
     let mut actor = stage.runner("m", Options { limits: Limits { runs: 0, roots: 1 }, ..options() });
     stage.play(&mut actor);
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["p-1.1".into()], "running two".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["p-1.1".into()], "running two".into()));
     stage.unlock("db", "ann", epoch);
     stage.play(&mut actor);
     assert_eq!(spawned(&mut actor), ["p-1.2"]);
@@ -419,20 +419,20 @@ fn what_has_begun_is_finished_before_others_begin() {
 }
 
 #[test]
-fn a_pipeline_does_not_overtake_a_root_that_waits_for_nothing_but_a_slot() {
+fn a_pipeline_does_not_overtake_a_root_that_only_waits_for_a_slot() {
     let mut stage = Stage::new();
     stage.add("t-1", |_| {});
     stage.add("t-2", |_| {});
     stage.pipeline("p-1", two());
     let mut actor = stage.runner("m", Options { limits: Limits { runs: 1, roots: 2 }, ..options() });
     stage.play(&mut actor);
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["t-1".into()], "init".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["t-1".into()], "init".into()));
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!((spawned(&mut actor), stage.stands("p-1")), (vec!["t-2".into()], "running one".into()));
+    assert_eq!((spawned(&mut actor), stage.phase_status("p-1")), (vec!["t-2".into()], "running one".into()));
 }
 
 #[test]
-fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
+fn the_lock_of_a_phase_is_held_only_while_it_runs() {
     let mut stage = Stage::new();
     let needs = || vec![Need::Lock(name("db"))];
     let phases = || vec![Phase { needs: needs(), ..phase("one") }, phase("two")];
@@ -440,7 +440,7 @@ fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
     stage.pipeline("p-2", phases());
     let mut actor = stage.start("m", options());
     assert_eq!(spawned(&mut actor), ["p-1.1"], "the other waits for the lock, in its phase");
-    assert_eq!(stage.stands("p-2"), "running one");
+    assert_eq!(stage.phase_status("p-2"), "running one");
     end(&mut stage, &mut actor, 0, "");
     let mut begun = spawned(&mut actor);
     begun.sort();
@@ -448,7 +448,7 @@ fn a_lock_that_a_phase_needs_is_held_while_it_runs_and_no_longer() {
 }
 
 #[test]
-fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
+fn until_idle_stays_while_a_pipeline_may_continue() {
     let idle = || Options { until_idle: true, ..options() };
     let mut stage = Stage::with_pipeline(behind("l"));
     let epoch = stage.lock("l", "ann");
@@ -462,11 +462,11 @@ fn a_runner_that_ends_when_idle_stays_while_a_pipeline_may_go_on() {
             break;
         }
     }
-    assert_eq!((stage.stands("p-1"), stage.play(&mut actor)), ("done".into(), None));
+    assert_eq!((stage.phase_status("p-1"), stage.play(&mut actor)), ("done".into(), None));
 }
 
 #[test]
-fn what_a_phase_says_is_fenced_when_its_run_is_over() {
+fn reports_of_a_phase_are_fenced_when_its_run_is_over() {
     let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     let by = |stage: &mut Stage, id: &str| {
@@ -486,13 +486,13 @@ fn what_a_phase_says_is_fenced_when_its_run_is_over() {
 }
 
 #[test]
-fn what_cannot_be_put_into_words_fails_the_phase() {
+fn a_command_that_cannot_be_rendered_fails_the_phase() {
     let mut stage = Stage::new();
     let argv = Action::Do(RunCommand::Argv(vec!["echo".into(), "{{ missing }}".into()]));
     stage.pipeline("p-1", vec![phase("one"), Phase { action: argv, ..phase("two") }]);
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
-    assert_eq!((stage.stands("p-1").as_str(), stage.rows().tasks.len()), ("failed two", 2), "no task was made for it");
+    assert_eq!((stage.phase_status("p-1").as_str(), stage.rows().tasks.len()), ("failed two", 2), "no task was made for it");
     let vars = serde_json::from_value(json!({ "missing": "$(x) 'y'" })).unwrap();
     stage.request(PipelineRequest::Set { id: task("p-1"), vars, by: None });
     stage.request(PipelineRequest::Retry { id: task("p-1") });
@@ -501,7 +501,7 @@ fn what_cannot_be_put_into_words_fails_the_phase() {
 }
 
 #[test]
-fn a_run_that_is_lost_is_tried_again_in_its_phase() {
+fn an_orphaned_run_is_recovered_in_its_phase() {
     let mut stage = Stage::with_pipeline(two());
     let first = stage.start("m", options());
     let run = first.run();
@@ -509,21 +509,21 @@ fn a_run_that_is_lost_is_tried_again_in_its_phase() {
     let mut second = stage.start("n", options());
     assert!(second.did().contains(&"recover p-1.1".to_owned()));
     second.notify(&mut stage, RunnerInput::Ended(run.clone(), exited(0)));
-    assert_eq!((spawned(&mut second), stage.stands("p-1")), (vec!["p-1.2".into()], "running two".into()));
+    assert_eq!((spawned(&mut second), stage.phase_status("p-1")), (vec!["p-1.2".into()], "running two".into()));
     assert_eq!(stage.count_events("task:started"), 2, "nothing was run twice");
-    // As when the answer to the report was lost: it is told again.
+    // As if the reply to the report was lost: the report is repeated.
     let work = stage.rows().tasks[&task("p-1.1")].clone();
     assert!(work.live().is_none());
     let retire = RunRequest::Retire { runner: second.dispatcher.id().clone(), seen: Seen::default() };
     stage.ask(Request::Run(retire));
-    assert_eq!(stage.stands("p-1"), "running two");
+    assert_eq!(stage.phase_status("p-1"), "running two");
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_never_kept() {
+fn too_deeply_nested_output_is_never_stored() {
     let deep = format!("{{\"title\": {}{}}}", "[".repeat(120), "]".repeat(120));
     let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["title".into()], ..phase("one") }, phase("two")]);
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, &deep);
-    assert_eq!((stage.stands("p-1").as_str(), stage.at("p-1").context.len()), ("running two", 0));
+    assert_eq!((stage.phase_status("p-1").as_str(), stage.at("p-1").context.len()), ("running two", 0));
 }

@@ -1,4 +1,4 @@
-//! What people may do to a pipeline and to the tasks of its phases.
+//! Requests of people about pipelines and the tasks of their phases.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
     actor.did();
     stage.request(TaskRequest::Cancel { id: task("p-1") });
     stage.play(&mut actor);
-    assert_eq!((actor.did(), stage.stands("p-1")), (vec!["kill".to_owned()], "cancelled one".into()));
+    assert_eq!((actor.did(), stage.phase_status("p-1")), (vec!["kill".to_owned()], "cancelled one".into()));
     end(&mut stage, &mut actor, 143, "{\"a\": 1}");
     assert_eq!((stage.status("p-1.1"), stage.status("p-1")), ("cancelled".into(), "cancelled".into()));
     assert_eq!((spawned(&mut actor), stage.at("p-1").context.len()), (Vec::new(), 0));
@@ -21,7 +21,7 @@ fn cancelling_the_pipeline_cancels_its_phase_and_nothing_follows() {
 }
 
 #[test]
-fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
+fn a_phase_that_awaits_a_decision_blocks_its_pipeline() {
     let watch = Watch { max_recoveries: 0, ..options().watch };
     let parked = || {
         let mut stage = Stage::with_pipeline(vec![Phase { output: vec!["by".into()], ..phase("one") }, phase("two")]);
@@ -39,30 +39,33 @@ fn a_phase_that_waits_for_a_decision_holds_its_pipeline_up() {
     {
         let (mut stage, mut actor) = parked();
         let idle = stage.play(&mut actor);
-        assert_eq!((stage.stands("p-1").as_str(), stage.status("p-1").as_str()), ("blocked one", "blocked"));
-        assert!(idle.is_some(), "it tells people first");
+        assert_eq!((stage.phase_status("p-1").as_str(), stage.status("p-1").as_str()), ("blocked one", "blocked"));
+        assert!(idle.is_some(), "people are notified first");
         let decision = stage.rows().decisions.into_values().next().unwrap();
         let about = About::Task(task("p-1.1"));
         stage.ask(Request::Decision(DecisionRequest { id: decision.id, about, run: None, option, by: "ann".into(), note: None }));
         actor.did();
-        assert_eq!(stage.stands("p-1"), then, "option {option}");
+        assert_eq!(stage.phase_status("p-1"), then, "option {option}");
         stage.play(&mut actor);
         assert_eq!(spawned(&mut actor).concat(), spawns);
     }
-    // Whoever takes the task has an answer to it too, or does it, or gives it back.
+    // A person may also take the task, and conclude or release it.
     let (mut stage, mut actor) = parked();
     stage.play(&mut actor);
     let holder = HolderId::new("ann").unwrap();
     let taking = Taking::new(holder.clone(), Span::from_secs(60));
     stage.request(TaskRequest::Take { id: task("p-1.1"), taking: Box::new(taking) });
-    assert_eq!(stage.stands("p-1"), "running one");
+    assert_eq!(stage.phase_status("p-1"), "running one");
     let verdict = Verdict::Done { output: Some(json!({ "by": "hand" })) };
     stage.request(TaskRequest::Conclude { id: task("p-1.1"), epoch: None, by: Some(holder), verdict });
-    assert_eq!((stage.stands("p-1"), stage.at("p-1").context["one"].clone()), ("running two".into(), json!({ "by": "hand" })));
+    assert_eq!(
+        (stage.phase_status("p-1"), stage.at("p-1").context["one"].clone()),
+        ("running two".into(), json!({ "by": "hand" }))
+    );
 }
 
 #[test]
-fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
+fn a_manual_claim_keeps_its_task_as_long_as_its_lock() {
     let mut stage = Stage::new();
     stage.add("t-1", |spec| spec.work = None);
     let (holder, minute) = (HolderId::new("ann").unwrap(), Span::from_secs(60));
@@ -74,18 +77,18 @@ fn who_works_by_hand_keeps_the_task_as_long_as_its_lock_whatever_others_find() {
     let ask = |claim, wait| Box::new(Ask { wait, ..Ask::new(claim) });
     stage.ask(Request::plain(Command::Lock(name("task:t-1"), lock::Input::Acquire(ask(claim.clone(), Some(standing))))));
     stage.pass(61_000);
-    // Her time is over, and bob is next. Somebody else finds out that a stranger is dead.
+    // Ann's claim has expired, and bob is next. Another process reports that an unrelated process is dead.
     let seen = Seen { probes: vec![(process(8), banksman_core::Liveness::Dead)], patience: Span::ZERO };
     let command = Command::Lock(name("other"), lock::Input::Acquire(ask(claim, None)));
     stage.ask(Request::Coordinate { command, seen });
     let rows = stage.everything();
-    let lock::State::Held(grant) = &rows.coordination.locks[&name("task:t-1")].state else { panic!("nobody has it") };
+    let lock::State::Held(grant) = &rows.coordination.locks[&name("task:t-1")].state else { panic!("it is free") };
     let state = &rows.backlog.tasks[&task("t-1")].state;
     assert!(matches!(state, banksman_core::task::State::Manual { epoch, .. } if *epoch == grant.epoch), "{grant:?} {state:?}");
 }
 
 #[test]
-fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
+fn a_person_who_ends_the_task_of_a_phase_moves_its_pipeline() {
     type End = fn(TaskId) -> TaskRequest;
     let failed = || Verdict::Failed { error: "no".into() };
     let ways: [(End, &str); 5] = [
@@ -98,15 +101,15 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
     for (way, then) in ways {
         let mut stage = Stage::with_pipeline(two());
         stage.begin_pipelines();
-        assert_eq!(stage.stands("p-1"), "running one");
+        assert_eq!(stage.phase_status("p-1"), "running one");
         stage.request(way(task("p-1.1")));
-        assert_eq!(stage.stands("p-1"), then, "{:?}", way(task("p-1.1")));
+        assert_eq!(stage.phase_status("p-1"), then, "{:?}", way(task("p-1.1")));
         if then == "failed one" {
             // A new task, under a new number.
             stage.request(PipelineRequest::Retry { id: task("p-1") });
             assert_eq!((stage.at("p-1").task().cloned(), stage.at("p-1").attempt), (Some(task("p-1.2")), 2));
         }
-        // Its own task is not for people.
+        // People cannot end the pipeline's own task.
         let before = stage.rows();
         let refused = stage.request(TaskRequest::Conclude { id: task("p-1"), epoch: None, by: None, verdict: failed() });
         assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
@@ -115,12 +118,12 @@ fn people_who_end_the_task_of_a_phase_move_its_pipeline() {
 }
 
 #[test]
-fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
+fn only_the_pipeline_retries_a_phase_that_is_over() {
     let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
     end(&mut stage, &mut actor, 1, "");
-    assert_eq!(stage.stands("p-1"), "failed two");
+    assert_eq!(stage.phase_status("p-1"), "failed two");
     actor.did();
     for id in ["p-1.1", "p-1.2", "p-1"] {
         let refused = stage.request(TaskRequest::Retry { id: task(id) });
@@ -132,7 +135,7 @@ fn a_phase_that_is_over_is_tried_again_by_its_pipeline_alone() {
 }
 
 #[test]
-fn what_comes_before_a_phase_is_for_its_plan_to_say() {
+fn only_the_plan_orders_the_phases() {
     let mut stage = Stage::with_pipeline(two());
     let mut actor = stage.start("m", options());
     end(&mut stage, &mut actor, 0, "");
@@ -140,7 +143,7 @@ fn what_comes_before_a_phase_is_for_its_plan_to_say() {
     let edit = Edit { depends_on: Some(vec![Edge { on: task("p-1"), allow_failed: true }]), ..Edit::default() };
     let refused = stage.request(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
-    // Nor does anybody put it aside: its pipeline would keep its place for as long.
+    // Nor can a person mark it for review: its pipeline would keep its place for as long.
     let refused = stage.request(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert_eq!(stage.rows(), before);
@@ -152,12 +155,12 @@ fn the_task_of_a_pipeline_cannot_be_taken() {
     let taking = Taking::new(HolderId::new("ann").unwrap(), Span::from_secs(60));
     let refused = stage.request(TaskRequest::Take { id: task("p-1"), taking: Box::new(taking) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
-    assert!(stage.everything().coordination.locks.is_empty(), "and nobody holds its lock");
+    assert!(stage.everything().coordination.locks.is_empty(), "and its lock is not held");
 }
 
-/// Which roots are under way is not read while there may be any number of them.
+/// The roots under way are not read while roots are unlimited.
 #[test]
-fn whoever_limits_roots_limits_what_begins_in_the_same_transaction() {
+fn a_new_root_limit_applies_within_its_transaction() {
     let mut stage = Stage::with_pipeline(two());
     stage.begin_pipelines();
     stage.pipeline("p-2", two());

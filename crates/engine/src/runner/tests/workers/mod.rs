@@ -1,4 +1,4 @@
-//! Workers, and what comes into force with them, over the real store.
+//! Workers and applied runbooks, over the real store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,11 +67,11 @@ impl Stage {
     /// With the worker `w` of the queue `q`.
     fn with_worker(concurrency: u32, wake_on: &[&str]) -> Stage {
         let mut stage = Stage::new();
-        stage.in_force(vec![definition("w", "q", concurrency, wake_on)], vec![]);
+        stage.apply(vec![definition("w", "q", concurrency, wake_on)], vec![]);
         stage
     }
 
-    fn in_force(&mut self, workers: Vec<Definition>, routes: Vec<Arc<Route>>) {
+    fn apply(&mut self, workers: Vec<Definition>, routes: Vec<Arc<Route>>) {
         let outcome = self.request(runbook(workers, routes));
         assert!(matches!(outcome, ApplyOutcome::Applied(_)), "{outcome:?}");
     }
@@ -87,7 +87,7 @@ impl Stage {
         self.ask(Request::Emit(Event::Custom { kind: CustomKind::new(kind).unwrap(), source, data }));
     }
 
-    /// How the worker `w` stands, and how many jobs it has.
+    /// The status of the worker `w`, and the number of its jobs.
     fn standing(&mut self) -> (&'static str, usize) {
         let worker = &self.everything().automation.workers.workers[&name("w")];
         (worker.state(), worker.jobs.len())
@@ -100,9 +100,9 @@ impl Stage {
     }
 }
 
-/// Ends all runs that were started and not ended, and goes on. Says which tasks they were of.
+/// Ends all started runs, and plays the runner. Returns the tasks of the runs.
 fn end_all(stage: &mut Stage, actor: &mut Actor, code: i32) -> Vec<TaskId> {
-    let spawned = actor.wants.drain(..).filter_map(|advice| match advice {
+    let spawned = actor.wants.drain(..).filter_map(|action| match action {
         RunnerAction::Spawn(work) => Some(work),
         _ => None,
     });
@@ -114,9 +114,9 @@ fn end_all(stage: &mut Stage, actor: &mut Actor, code: i32) -> Vec<TaskId> {
 }
 
 #[test]
-fn a_runner_sleeps_until_the_time_of_an_item_is_over_and_carries_that_out() {
+fn a_runner_wakes_up_to_settle_an_expired_item() {
     let mut stage = Stage::new();
-    stage.in_force(vec![], vec![]);
+    stage.apply(vec![], vec![]);
     stage.push("graves", &json!(1), Span::ZERO);
     let take = Input::Take { holder: banksman_core::HolderId::new("a").unwrap(), wait: None, ticket: None };
     stage.ask(Request::Queue(QueueRequest::new(name("graves"), take)));
@@ -128,10 +128,10 @@ fn a_runner_sleeps_until_the_time_of_an_item_is_over_and_carries_that_out() {
 }
 
 #[test]
-fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake_for_it() {
+fn a_worker_stays_awake_for_the_retry_of_a_failed_item() {
     let mut stage = Stage::new();
     let worker = Definition { retry_delay: Span::from_secs(10), ..definition("w", "q", 1, &["x:y"]) };
-    stage.in_force(vec![worker], vec![]);
+    stage.apply(vec![worker], vec![]);
     stage.request(WorkerRequest::Wake { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
@@ -148,7 +148,7 @@ fn an_item_that_failed_waits_before_it_is_tried_again_and_its_worker_stays_awake
 }
 
 #[test]
-fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
+fn a_worker_stays_awake_for_a_delayed_item_behind_held_ones() {
     let mut stage = Stage::with_worker(1, &["x:y"]);
     stage.request(WorkerRequest::Wake { worker: name("w") });
     for number in 0..8 {
@@ -156,20 +156,20 @@ fn a_worker_stays_awake_for_what_comes_later_however_many_others_work() {
         let take = Input::Take { holder: "me".parse().unwrap(), wait: None, ticket: None };
         stage.ask(Request::Queue(QueueRequest::new(name("q"), take)));
     }
-    // The time of all those is over before that of this one comes.
+    // The held items expire before this one becomes available.
     stage.push("q", &json!(8), Span::from_secs(60));
     stage.start("m", options());
     assert_eq!(stage.standing(), ("awake", 0));
 }
 
 #[test]
-fn items_become_tasks_a_few_at_a_time() {
+fn items_become_tasks_up_to_the_concurrency() {
     let mut stage = Stage::with_worker(2, &[]);
     (0..5).for_each(|number| stage.push("q", &json!({ "number": number, "issue-title": "a b" }), Span::ZERO));
     let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 2));
     assert_eq!(stage.states("q"), ["processing", "processing", "pending", "pending", "pending"]);
-    let work = actor.wants.iter().find_map(|advice| match advice {
+    let work = actor.wants.iter().find_map(|action| match action {
         RunnerAction::Spawn(work) => Some(work.task.clone()),
         _ => None,
     });
@@ -189,7 +189,7 @@ fn items_become_tasks_a_few_at_a_time() {
 }
 
 #[test]
-fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
+fn an_item_does_not_expire_while_its_task_lives() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
@@ -201,7 +201,7 @@ fn an_item_is_not_taken_again_by_time_while_its_task_lives() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
+fn a_failing_item_is_retried_and_dies_with_the_error_of_its_task() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
@@ -214,7 +214,7 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
     let errors: Vec<&str> = item.history.iter().map(|attempt| &*attempt.error).collect();
     assert_eq!(errors, ["exit status 3", "exit status 4"]);
     assert_eq!(item.history[0].holder.as_str(), "worker:w");
-    // People are told of the item, once, and not of its tasks.
+    // People are notified of the item, once, and not of its tasks.
     let notices = stage.everything().tables.backlog.outbox.into_values().filter_map(|entry| match entry.command {
         OutboxCommand::Notify(notice) if notice.kind == NoticeKind::TaskFailed => Some((notice.subject, notice.text)),
         _ => None,
@@ -224,7 +224,7 @@ fn what_fails_is_tried_again_and_dies_with_the_error_of_its_task() {
 }
 
 #[test]
-fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through() {
+fn a_push_wakes_a_sleeping_runner_and_a_delay_is_slept_through() {
     let mut stage = Stage::with_worker(2, &[]);
     let mut actor = stage.runner("m", options());
     assert_eq!(stage.play(&mut actor), Some(options().poll));
@@ -236,7 +236,7 @@ fn a_push_wakes_a_runner_that_would_sleep_for_long_and_a_delay_is_slept_through(
     stage.pass(7_000);
     stage.play(&mut actor);
     assert_eq!(stage.standing(), ("busy", 2));
-    // Nobody is woken for a queue without a worker.
+    // No runner is woken for a queue without a worker.
     stage.push("graves", &json!(3), Span::ZERO);
     actor.did();
     stage.play(&mut actor);
@@ -258,7 +258,7 @@ fn run_until_idle_waits_for_items() {
 }
 
 #[test]
-fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
+fn a_paused_worker_takes_nothing_until_it_is_resumed() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.request(WorkerRequest::Pause { worker: name("w") });
     stage.push("q", &json!(1), Span::ZERO);
@@ -267,7 +267,7 @@ fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
     stage.request(WorkerRequest::Resume { worker: name("w") });
     stage.play(&mut actor);
     assert_eq!(stage.standing(), ("busy", 1));
-    // A queue that is paused gives nothing, and asking it again and again would not help.
+    // A paused queue gives no items, and polling it would not help.
     end_all(&mut stage, &mut actor, 0);
     stage.ask(Request::Queue(QueueRequest::new(name("q"), Input::Pause)));
     stage.push("q", &json!(2), Span::ZERO);
@@ -282,10 +282,10 @@ fn one_that_is_paused_takes_nothing_until_it_is_told_to() {
 fn an_event_wakes_a_worker_until_its_queue_is_empty() {
     let mut stage = Stage::new();
     stage.emit("deploy:done", json!({}));
-    stage.in_force(vec![definition("w", "q", 1, &["deploy:done"])], vec![]);
+    stage.apply(vec![definition("w", "q", 1, &["deploy:done"])], vec![]);
     (0..2).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
     let mut actor = stage.start("m", options());
-    assert_eq!(stage.standing(), ("asleep", 0), "what came before it was there does not wake it");
+    assert_eq!(stage.standing(), ("asleep", 0), "an event before its definition does not wake it");
     assert!(actor.dispatcher.listens());
     stage.emit("deploy:failed", json!({}));
     stage.play(&mut actor);
@@ -295,7 +295,7 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
     assert_eq!(stage.standing(), ("busy", 1));
     end_all(&mut stage, &mut actor, 0);
     assert_eq!(stage.standing(), ("busy", 1));
-    // What it fails at, it tries again before it sleeps.
+    // A failed item is retried before the worker sleeps.
     end_all(&mut stage, &mut actor, 1);
     assert_eq!(stage.standing(), ("busy", 1));
     end_all(&mut stage, &mut actor, 0);
@@ -309,7 +309,7 @@ fn an_event_wakes_a_worker_until_its_queue_is_empty() {
 }
 
 #[test]
-fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
+fn an_event_for_an_awake_worker_does_not_wake_it_later() {
     let mut stage = Stage::with_worker(1, &["night:begin"]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.runner("m", options());
@@ -320,14 +320,18 @@ fn an_event_that_came_while_it_was_awake_does_not_wake_it_later() {
     end_all(&mut stage, &mut actor, 0);
     assert_eq!(stage.standing(), ("asleep", 0));
     stage.push("q", &json!(2), Span::ZERO);
-    // A runner that has seen nothing of it goes through the log again.
+    // A new runner reads the log again.
     stage.kill(actor);
     stage.start("n", options());
-    assert_eq!((stage.standing(), stage.count_events("worker:woken")), (("asleep", 0), 1), "it is day");
+    assert_eq!(
+        (stage.standing(), stage.count_events("worker:woken")),
+        (("asleep", 0), 1),
+        "the second event came while the worker was awake"
+    );
 }
 
 #[test]
-fn a_runner_of_some_sections_leaves_workers_alone() {
+fn a_runner_of_some_sections_does_not_serve_workers() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     stage.start("m", Options { sections: vec!["s-1".parse().unwrap()], ..options() });
@@ -335,13 +339,13 @@ fn a_runner_of_some_sections_leaves_workers_alone() {
 }
 
 #[test]
-fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
+fn the_items_of_a_killed_runner_are_settled_by_the_next() {
     let mut stage = Stage::with_worker(3, &[]);
     (0..3).for_each(|number| stage.push("q", &json!(number), Span::ZERO));
     let actor = stage.start("m", options());
     stage.kill(actor);
     let mut heir = stage.start("n", options());
-    let adopted = heir.wants.drain(..).filter_map(|advice| match advice {
+    let adopted = heir.wants.drain(..).filter_map(|action| match action {
         RunnerAction::Recover(work) => Some(work.run.id.clone()),
         _ => None,
     });
@@ -353,7 +357,7 @@ fn the_items_of_a_runner_that_was_killed_are_settled_by_the_next() {
 }
 
 #[test]
-fn a_task_that_is_gone_fails_its_item() {
+fn a_cancelled_or_deleted_task_fails_its_item() {
     let mut stage = Stage::with_worker(1, &[]);
     stage.push("q", &json!(1), Span::ZERO);
     let WorkerOutcome::Took { task, .. } = stage.request(WorkerRequest::Take { worker: name("w"), queue: name("q") }) else {
@@ -399,10 +403,10 @@ fn plan(vars: &[&str]) -> Arc<Plan> {
 }
 
 #[test]
-fn an_item_becomes_a_pipeline_and_is_done_with_it() {
+fn an_item_becomes_a_pipeline_and_is_completed_with_it() {
     let mut stage = Stage::new();
     let worker = Definition { job: Job::Pipeline(plan(&["title"])), ..definition("w", "q", 1, &[]) };
-    stage.in_force(vec![worker], vec![]);
+    stage.apply(vec![worker], vec![]);
     stage.push("q", &json!({ "title": "a b", "other": 1 }), Span::ZERO);
     let mut actor = stage.start("m", options());
     assert_eq!(stage.standing(), ("busy", 1));
@@ -413,13 +417,13 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     assert_eq!(spec.work, Some(Work::Exec { argv: vec!["echo".into(), "a b".into()], input: None }));
     assert_eq!(spec.title.as_str(), "a b: say");
     assert_eq!((stage.standing(), stage.count_events("queue:complete")), (("awake", 0), 1));
-    // One without the variable cannot begin, is dead at once, and says so.
+    // An item without the variable cannot begin, is dead at once, and has the error.
     stage.push("q", &json!({ "other": 1 }), Span::ZERO);
     stage.play(&mut actor);
     let rows = stage.everything().tables.queues;
     let history = &rows.items.values().next().unwrap().history;
     assert_eq!((history.len(), &*history[0].error), (1, r#"the variable "title" has no value"#));
-    // One whose phase fails is tried again as another pipeline.
+    // An item whose phase fails is retried as another pipeline.
     stage.push("q", &json!({ "title": "x" }), Span::ZERO);
     stage.play(&mut actor);
     let first = end_all(&mut stage, &mut actor, 3);
@@ -429,17 +433,18 @@ fn an_item_becomes_a_pipeline_and_is_done_with_it() {
     assert!(reasons.iter().any(|origin| origin.reason.contains("build: exit status 3")), "{reasons:?}");
 }
 
-/// Whoever takes the item does not read what its first phase needs. The pipeline was parked on slots that were free, and nobody freed them again.
+/// The take of an item does not read the needs of the first phase. The pipeline was parked on slots that were free, so that no release
+/// could return it.
 #[test]
-fn a_pipeline_made_of_an_item_begins_though_its_maker_has_not_looked_whether_it_can() {
+fn a_pipeline_of_an_item_is_not_parked_on_slots_that_were_not_loaded() {
     let mut stage = Stage::new();
     let mut plan = Plan::clone(&plan(&["title"]));
     let slots = |weight| vec![Need::Slots { name: name("s"), weight }];
     plan.phases[0].needs = slots(1);
     let config = semaphore::Config { capacity: 2, ttl: None };
     stage.ask(Request::plain(Command::Semaphore(name("s"), semaphore::Input::Define(config))));
-    stage.in_force(vec![Definition { job: Job::Pipeline(Arc::new(plan)), ..definition("w", "q", 1, &[]) }], vec![]);
-    // Of what is parked, whoever has duty looks at the first: that one waits for a person.
+    stage.apply(vec![Definition { job: Job::Pipeline(Arc::new(plan)), ..definition("w", "q", 1, &[]) }], vec![]);
+    // The runner on duty reads only the first parked task, which waits for a person.
     let taken = take(&slots(1)[0], "ann".parse().unwrap(), Vec::new());
     stage.ask(Request::plain(taken));
     stage.add("t", |spec| spec.needs = slots(2));
@@ -450,7 +455,7 @@ fn a_pipeline_made_of_an_item_begins_though_its_maker_has_not_looked_whether_it_
 }
 
 #[test]
-fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
+fn a_runbook_is_applied_completely_or_not_at_all() {
     let mut stage = Stage::new();
     let push = |queue: &str| Then::Push(Push { queue: name(queue), priority: 0, vars: Vec::new() });
     let wrong = runbook(
@@ -489,7 +494,7 @@ fn a_runbook_comes_into_force_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn queues_whose_dead_letters_go_round_in_circles_can_be_applied() {
+fn queues_with_circular_dead_letters_can_be_applied() {
     let mut stage = Stage::new();
     let queues = BTreeMap::from([(name("a"), terms(1, Some("b"))), (name("b"), terms(1, Some("a")))]);
     let outcome = stage.request(ApplyRequest { runbook: "r".into(), queues: queues.clone(), ..ApplyRequest::default() });

@@ -1,16 +1,16 @@
-//! What follows from events, over the real store.
+//! The reactions to events, over the real store.
 
 use super::*;
 
 #[test]
-fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
+fn routes_react_once_with_several_runners() {
     let mut stage = Stage::new();
     let then = vec![
         Then::Push(Push { queue: name("q"), priority: 0, vars: vec!["stage".into()] }),
         Then::Notify("it is there".into()),
         Then::Wake(name("w")),
     ];
-    stage.in_force(vec![definition("w", "q", 5, &["never:comes"])], vec![route("deploy:*", then)]);
+    stage.apply(vec![definition("w", "q", 5, &["never:comes"])], vec![route("deploy:*", then)]);
     let mut actors: Vec<Actor> = ["m", "n", "o"].map(|id| stage.runner(id, options())).into();
     for round in 1..=3 {
         stage.emit("deploy:done", json!({ "stage": "prod", "round": round }));
@@ -28,9 +28,9 @@ fn routes_push_wake_and_tell_once_however_many_runners_there_are() {
 }
 
 #[test]
-fn of_two_runners_that_have_read_the_same_events_one_is_late() {
+fn one_of_two_runners_that_read_the_same_events_is_late() {
     let mut stage = Stage::new();
-    stage.in_force(vec![], vec![]);
+    stage.apply(vec![], vec![]);
     let new = New { data: Data::parse("1").unwrap(), priority: 0, delay: Span::ZERO, dedupe: None };
     let reaction = Reaction { event: Seq(3), depth: 0, route: None, does: Does::Push(name("q"), new) };
     let request = || Request::Route(RouteRequest { from: Seq(0), to: Seq(3), reactions: vec![reaction.clone()] });
@@ -40,19 +40,19 @@ fn of_two_runners_that_have_read_the_same_events_one_is_late() {
 }
 
 #[test]
-fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
+fn a_route_applied_during_a_read_gets_the_events_after_it() {
     let mut stage = Stage::new();
     let push = || vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
-    stage.in_force(vec![], vec![route("a:b", push())]);
+    stage.apply(vec![], vec![route("a:b", push())]);
     let mut actor = stage.start("m", options());
     stage.emit("x:y", json!({}));
     actor.dispatcher.on(RunnerInput::NewEvents, stage.now());
-    // Between the read of the routes and that of the events, another route is applied, and its event comes.
+    // Between the read of the routes and the read of the events, another route is applied, and its event comes.
     loop {
         let RunnerAction::Load(keys) = actor.dispatcher.next(stage.now()) else { continue };
         let is_second = keys.iter().any(|key| matches!(key, Key::Log { .. }));
         if is_second {
-            stage.in_force(vec![], vec![route("a:b", push()), route("deploy:done", push())]);
+            stage.apply(vec![], vec![route("a:b", push()), route("deploy:done", push())]);
             stage.emit("deploy:done", json!({}));
         }
         let rows = stage.load(&keys);
@@ -66,10 +66,10 @@ fn a_route_that_comes_while_events_are_read_hears_of_what_follows_it() {
 }
 
 #[test]
-fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
+fn removed_or_changed_subscribers_do_not_react_to_events_read_before() {
     let mut stage = Stage::new();
     let then = || vec![Then::Notify("it is there".into())];
-    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("x:y", then()), route("x:*", then())]);
+    stage.apply(vec![definition("w", "q", 1, &["x:y"])], vec![route("x:y", then()), route("x:*", then())]);
     stage.push("q", &json!(1), Span::ZERO);
     let mut actor = stage.start("m", options());
     stage.emit("x:y", json!({}));
@@ -77,7 +77,7 @@ fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
     let mut is_changed = false;
     stage.play_with(&mut actor, |stage, requests| {
         if requests.iter().any(|request| matches!(request, Request::Route(_))) && !std::mem::replace(&mut is_changed, true) {
-            stage.in_force(vec![definition("w", "q", 2, &["x:y"])], vec![route("x:y", then())]);
+            stage.apply(vec![definition("w", "q", 2, &["x:y"])], vec![route("x:y", then())]);
         }
     });
     assert!(is_changed);
@@ -85,12 +85,12 @@ fn what_was_dropped_or_changed_since_events_were_read_hears_of_none_of_them() {
 }
 
 #[test]
-fn what_a_route_cannot_do_is_written_down() {
+fn a_failed_reaction_is_recorded_once() {
     let mut stage = Stage::new();
-    stage.in_force(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);
+    stage.apply(vec![definition("w", "q", 1, &["x:y"])], vec![route("deploy:done", vec![Then::Wake(name("w"))])]);
     let other = ApplyRequest { runbook: "other".into(), routes: vec![], ..ApplyRequest::default() };
     stage.request(other);
-    // The worker goes while the route of another runbook stays.
+    // The worker is removed while the route of another runbook stays.
     let mut kept = runbook(vec![], vec![]);
     kept.routes = vec![];
     let owned = Route { runbook: "other".into(), on: Pattern::new("deploy:done").unwrap(), then: vec![Then::Wake(name("w"))] };
@@ -108,7 +108,7 @@ fn what_a_route_cannot_do_is_written_down() {
 fn many_events_are_routed_page_by_page_and_none_is_left_out() {
     let mut stage = Stage::new();
     let push = Then::Push(Push { queue: name("graves"), priority: 0, vars: vec!["number".into()] });
-    stage.in_force(vec![], vec![route("deploy:done", vec![push])]);
+    stage.apply(vec![], vec![route("deploy:done", vec![push])]);
     for number in 0..1_300 {
         stage.emit(if number % 100 == 7 { "deploy:done" } else { "deploy:other" }, json!({ "number": number }));
     }
@@ -116,16 +116,16 @@ fn many_events_are_routed_page_by_page_and_none_is_left_out() {
     let rows = stage.everything();
     let numbers: Vec<i64> = rows.queues.items.values().map(|item| item.data.value()["number"].as_i64().unwrap()).collect();
     assert_eq!(numbers, (0..13).map(|hundred| hundred * 100 + 7).collect::<Vec<_>>());
-    // A new runner goes on from there.
+    // A new runner continues from there.
     stage.start("n", options());
     assert_eq!(stage.everything().queues.items.len(), 13);
 }
 
 #[test]
-fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events() {
+fn a_route_starts_a_pipeline_but_not_for_its_own_events() {
     let mut stage = Stage::new();
     let routes = ["deploy:done", "pipeline:complete", "task:complete"].map(|on| route(on, vec![Then::Start(plan(&["title"]))]));
-    stage.in_force(vec![], routes.into());
+    stage.apply(vec![], routes.into());
     let mut actor = stage.start("m", options());
     stage.emit("deploy:done", json!({ "title": "a" }));
     stage.play(&mut actor);
@@ -141,14 +141,14 @@ fn a_route_starts_a_pipeline_with_what_the_event_says_and_not_for_its_own_events
     assert_eq!((stage.rows().pipelines.len(), stage.count_events("route:failed")), (1, 1), "the title is missing");
 }
 
-/// Of two runners that end when nothing is left, one says so, and what follows from that is done before the last of them has left,
-/// whichever of them comes first at any of their steps.
+/// Of two runners that end when nothing is left, one reports it, and the reactions happen before the last of them has left, in whatever
+/// order their steps are played.
 #[test]
-fn what_follows_from_the_end_of_the_backlog_is_done_by_the_last_who_leaves() {
+fn reactions_to_the_end_of_the_backlog_precede_the_last_leave() {
     for moment in 0..16 {
         let mut stage = Stage::new();
         let push = vec![Then::Push(Push { queue: name("graves"), priority: 0, vars: Vec::new() })];
-        stage.in_force(vec![], vec![route("backlog:finished", push)]);
+        stage.apply(vec![], vec![route("backlog:finished", push)]);
         stage.add("a", |_| {});
         let idle = || Options { until_idle: true, ..options() };
         let (mut first, mut second) = (stage.runner("m", idle()), stage.runner("n", idle()));
