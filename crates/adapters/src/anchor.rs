@@ -1,4 +1,4 @@
-//! A directory that is held by a descriptor, so that it is noticed when its path leads elsewhere.
+//! A directory that is held open by a descriptor, to notice that its path leads elsewhere.
 
 use std::fs;
 use std::io;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-/// A directory and the path that it was opened by. The descriptor keeps its inode from being used for another one.
+/// A directory and the path that opened it. The descriptor prevents the reuse of its inode.
 #[derive(Debug)]
 pub struct Anchor {
     path: PathBuf,
     dir: OwnedFd,
 }
 
-/// Where a directory has gone.
+/// What happened to a directory that is not at its path any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gone {
-    /// It has another path now.
+    /// The directory has this path now.
     Moved(PathBuf),
     Removed,
 }
@@ -28,12 +28,12 @@ impl Anchor {
         Ok(Anchor { path: path.into(), dir })
     }
 
-    /// The path that it was opened by.
+    /// The path that opened the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the directory is, if not where it was.
+    /// Returns where the directory went, or `None` if it is still at its path.
     pub fn gone(&self) -> Option<Gone> {
         let held = rustix::fs::fstat(&self.dir).ok()?;
         let found = rustix::fs::stat(&self.path);
@@ -41,7 +41,7 @@ impl Anchor {
             return None;
         }
         let now = fs::read_link(format!("/proc/self/fd/{}", self.dir.as_raw_fd()));
-        // A directory that was removed has no links any more, whatever its path is said to be.
+        // A removed directory has no links any more, whatever path the kernel shows for it.
         Some(now.ok().filter(|_| held.st_nlink > 0).map_or(Gone::Removed, Gone::Moved))
     }
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_known_where_a_directory_went() {
+    fn a_moved_or_removed_directory_is_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let (old, new) = (root.join("old"), root.join("new"));

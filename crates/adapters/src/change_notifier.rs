@@ -1,4 +1,4 @@
-//! A change notifier for all who follow the event log: a file that is touched after a commit has become visible.
+//! A change notifier for the followers of the event log: a file that is touched after a commit has become visible.
 
 use std::fs::File;
 use std::io;
@@ -11,14 +11,14 @@ use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW, futimens};
 
 use crate::private;
 
-/// The side that rings.
+/// The writing side: it touches the file.
 pub struct ChangeNotifier(File);
 
-/// The side that listens.
+/// The reading side: it watches the file.
 pub struct Listener(OwnedFd);
 
 impl ChangeNotifier {
-    /// Opens the change notifier, making it if need be.
+    /// Opens the file, and creates it if it does not exist.
     pub fn open(path: &Path) -> io::Result<ChangeNotifier> {
         Ok(ChangeNotifier(private::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK)?))
     }
@@ -30,7 +30,7 @@ impl ChangeNotifier {
 }
 
 impl Listener {
-    /// Starts to listen. What rings from now on is not missed.
+    /// Starts to listen. Every later ring is received.
     pub fn open(path: &Path) -> io::Result<Listener> {
         ChangeNotifier::open(path)?;
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -38,7 +38,7 @@ impl Listener {
         Ok(Listener(fd))
     }
 
-    /// Takes out all that has rung so far.
+    /// Discards all rings so far.
     pub fn empty(&self) {
         let mut buffer = [MaybeUninit::uninit(); 1_024];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
@@ -58,7 +58,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     #[test]
-    fn a_ring_is_heard_once() {
+    fn a_ring_is_received_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bell");
         let listener = Listener::open(&path).unwrap();

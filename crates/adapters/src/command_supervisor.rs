@@ -1,13 +1,15 @@
-//! The supervisor: a process above a short command, so that nothing of the command is left when it is over.
+//! The supervisor: the parent process of a short command. It leaves no process of the command behind.
 //!
 //! ```text
 //!  caller --socket-- supervisor --spawn--> command --> ...     the supervisor is a subreaper: whatever a descendant does, it stays
 //!                      `-- "exit 0" to the caller          below the supervisor and can be found, killed and reaped
 //! ```
 //!
-//! The command is over when it exits, or when the caller shuts the socket: because its time is up, because nobody wants it any
-//! more, or because the caller is dead. Then the supervisor kills whatever is left below it, and says how the command ended. If the
-//! command has stopped the supervisor, the caller kills both with everything below. If the supervisor itself is killed, the command dies with it; what that had started is left.
+//! The command is over when it exits, or when the caller shuts the socket: because of its time limit, because its
+//! result is not wanted any more, or because the caller is dead. Then the supervisor kills all processes that are left
+//! below it, and reports how the command ended. If the command has stopped the supervisor, the caller kills both and
+//! all their descendants. If the supervisor itself is killed, the command dies with it, and the descendants of the
+//! command are left.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -33,27 +35,27 @@ const MARK: &str = "__minder";
 /// How long a supervisor may take to kill everything. Only a process that sleeps uninterruptibly takes longer.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// How soon a supervisor that does not end is looked at.
+/// The interval of the checks whether a supervisor that does not end is stopped.
 const STOPPED: Duration = Duration::from_millis(50);
 
-/// How soon those who must die are looked at again.
+/// The interval of the checks for processes that must die.
 const ROUND: Duration = Duration::from_millis(5);
 
-/// What a command is given.
+/// A command and its limits.
 #[derive(Debug)]
 pub struct Task<'a> {
     /// The program with its arguments.
     pub argv: Vec<OsString>,
     pub directory: &'a Path,
-    /// What it finds in its environment beside what this process has.
+    /// Variables in addition to the environment of this process.
     pub env: Vec<(String, OsString)>,
-    /// What it does not find there although this process has it.
+    /// Variables of this process that the command must not inherit.
     pub env_remove: &'a [&'a str],
-    /// How long it may take.
+    /// How long the command may take.
     pub limit: Duration,
-    /// It is not wanted any more as soon as this is readable, or closed at its other end.
+    /// The command is cancelled as soon as this is readable, or closed at its other end.
     pub stop: Option<BorrowedFd<'a>>,
-    /// How much of what it prints is kept, from the beginning, in bytes.
+    /// How much of the beginning of its stdout is kept, in bytes.
     pub keep: usize,
 }
 
@@ -61,27 +63,26 @@ pub struct Task<'a> {
 #[derive(Debug)]
 pub struct CommandReport {
     pub end: CommandEnd,
-    /// What it printed.
     pub stdout: Kept,
-    /// The last of what it complained about.
+    /// The end of stderr.
     pub stderr: Kept,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEnd {
-    /// By itself, with this status.
+    /// The command exited with this status.
     Exited(i32),
     Signalled(i32),
     NotStarted(String),
     TimedOut,
-    /// It was not wanted any more; perhaps it did not even begin.
+    /// The command was cancelled, maybe before it began.
     Unwanted,
-    /// Its supervisor was killed.
+    /// The supervisor was killed.
     Lost,
 }
 
-/// Runs a command to its end, and ends whatever it leaves behind. The supervisor is the program that [`reentry`] knows; without one
-/// nothing is started.
+/// Runs a command to its end, and kills the processes that it leaves behind. The supervisor is the program that
+/// [`reentry`] knows; without one nothing is started.
 pub fn run(task: Task<'_>) -> io::Result<CommandReport> {
     let end = host::deadline(task.limit);
     if task.stop.is_some_and(is_over) {
@@ -97,7 +98,7 @@ pub fn run(task: Task<'_>) -> io::Result<CommandReport> {
     }
     command_supervisor.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(out).stderr(err);
     let mut child = command_supervisor.spawn()?;
-    // It has the other ends, which are to close with the supervisor.
+    // The `Command` holds the other ends, which must close with the supervisor.
     drop(command_supervisor);
     let streams = &mut [&mut stdout, &mut stderr];
     let seen = watch(&child, streams, end, task.stop);
@@ -116,7 +117,7 @@ pub fn run(task: Task<'_>) -> io::Result<CommandReport> {
     Ok(CommandReport { end, stdout: stdout.kept, stderr: stderr.kept })
 }
 
-/// Waits until a supervisor that was told to has ended everything. Says whether it has: one that its command has stopped does not.
+/// Waits until the supervisor has ended all processes, and returns whether it has. One that its command has stopped never does.
 fn ends_everything(command_supervisor: &Child, streams: &mut [&mut Stream]) -> bool {
     let until = Instant::now() + KILLED;
     loop {
@@ -132,13 +133,13 @@ fn ends_everything(command_supervisor: &Child, streams: &mut [&mut Stream]) -> b
     }
 }
 
-/// Whether something is readable, or closed at its other end.
+/// Whether `stop` is readable, or closed at its other end.
 fn is_over(stop: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(stop, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// What the supervisor has said before it went.
+/// Reads the last words of the supervisor.
 fn report(mut ours: UnixStream) -> io::Result<CommandEnd> {
     let mut text = String::new();
     ours.read_to_string(&mut text)?;
@@ -152,7 +153,7 @@ fn report(mut ours: UnixStream) -> io::Result<CommandEnd> {
     Ok(end.unwrap_or(CommandEnd::Lost))
 }
 
-/// The server. Returns `None` if this process is not a supervisor.
+/// Becomes a supervisor if the arguments ask for one. Returns `None` otherwise.
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     let (mark, argv) = args.get(1..)?.split_first()?;
     if mark != MARK {
@@ -162,13 +163,13 @@ pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
         Ok(socket) => UnixStream::from(socket),
         Err(_) => return Some(ExitCode::FAILURE),
     };
-    let said = mind(argv, &control).unwrap_or_else(|error| format!("error {error}"));
-    // If nobody listens any more, nobody wants to know.
+    let said = supervise(argv, &control).unwrap_or_else(|error| format!("error {error}"));
+    // The caller may be gone; then the report is not needed.
     control.write_all(said.as_bytes()).ok();
     Some(ExitCode::SUCCESS)
 }
 
-fn mind(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
+fn supervise(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
     set_child_subreaper(Some(getpid()))?;
     let (program, arguments) = argv.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
     let mut command = Command::new(program);
@@ -182,7 +183,7 @@ fn mind(argv: &[OsString], control: &UnixStream) -> io::Result<String> {
     Ok(end_all(pid))
 }
 
-/// Kills and reaps everything, and says how the command ended.
+/// Kills and reaps all descendants, and returns how the command ended.
 fn end_all(command: Pid) -> String {
     let mut said = String::new();
     let mut end = tree::TreeShutdown::begin(Duration::ZERO);
@@ -193,7 +194,7 @@ fn end_all(command: Pid) -> String {
             }
         })
     };
-    // What is dead already has ended by itself.
+    // Reaping comes before killing: a command that is dead by now has ended by itself.
     while reap() {
         std::thread::sleep(end.step().min(ROUND));
     }

@@ -3,7 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of these parts. Each goes in with its length, so that no two lists of parts look the same.
+/// The SHA-256 of these parts. Each part is hashed with its length, so that different lists of parts give different input.
 pub fn sha256(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_is_the_one_of_rfc_4231() {
+    fn a_signature_matches_rfc_4231() {
         let signature = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
         assert_eq!(hmac_sha256(b"Jefe", b"what do ya want for nothing?"), signature);
     }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::ids;
 use crate::time_namespace::Offsets;
 
-/// What stays the same for every process of one pid namespace of one boot of one machine.
+/// The facts that all processes of one pid namespace, in one boot of one machine, share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// The machine: its machine-id and a random part, so that clones differ.
@@ -20,16 +20,16 @@ pub struct Host {
     pub boot: Box<str>,
     /// The inode of the pid namespace.
     pub pid_ns: u64,
-    /// Whether all processes that share the store run on one kernel, as with SQLite. Then the boot id alone identifies the
-    /// machine: the random part of `id` is in the user's home, so two users of one machine have two ids.
+    /// Whether all processes that share the store run on one kernel, as with SQLite. Then the boot id alone identifies
+    /// the machine: the random part of `id` is in the home of a user, so two users of one machine have different ids.
     pub one_kernel: bool,
-    /// Where [life files](crate::life_file) are, if there are any.
+    /// The directory of the [life files](crate::life_file), if there are any.
     pub life_files: Option<PathBuf>,
 }
 
 impl Host {
-    /// Finds out where this process runs. The random part of the id is kept in `state_dir`, outside of any
-    /// project; without one the machine-id alone must do.
+    /// Detects the host of this process. The random part of the id is stored in `state_dir`, outside of any project; without a
+    /// `state_dir`, the id is the machine-id alone.
     pub fn detect(state_dir: Option<&Path>) -> io::Result<Host> {
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let random = state_dir.and_then(|dir| random_part(dir).ok()).unwrap_or_default();
@@ -46,13 +46,13 @@ impl Host {
         })
     }
 
-    /// The same machine, for a store that only processes of one kernel can open; some of them have life files in this directory.
+    /// The same host, for a store that only processes of one kernel can open. Some of them have life files in this directory.
     #[must_use]
     pub fn with_one_kernel(self, life_files: PathBuf) -> Host {
         Host { one_kernel: true, life_files: Some(life_files), ..self }
     }
 
-    /// The same machine, for a store that other machines can open too.
+    /// The same host, for a store that other machines can open too.
     #[must_use]
     pub fn among_others(self) -> Host {
         Host { one_kernel: false, life_files: None, ..self }
@@ -65,7 +65,7 @@ impl Host {
     }
 }
 
-/// Reads the random part, or makes it; of several processes that make it at once, one wins.
+/// Reads the random part, or creates it. Of several processes that create it at once, one wins.
 fn random_part(dir: &Path) -> io::Result<String> {
     let path = dir.join("host");
     if let Ok(text) = fs::read_to_string(&path)
@@ -84,33 +84,32 @@ fn random_part(dir: &Path) -> io::Result<String> {
     }
 }
 
-/// The moment after so long; after a hundred years if that is longer, which no clock can tell from for ever.
+/// The moment after `after`, which is capped at a hundred years: an `Instant` cannot represent every sum.
 pub fn deadline(after: Duration) -> Instant {
     const CENTURY: Duration = Duration::from_secs(100 * 366 * 86_400);
     Instant::now() + after.min(CENTURY)
 }
 
-/// Milliseconds since boot, without the time that the machine slept. The same in every time namespace.
+/// Milliseconds since boot, not counting suspended time. The same in every time namespace.
 pub fn monotonic_ms() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     (time.tv_sec * NANOS + time.tv_nsec - offsets().monotonic_ns).div_euclid(1_000_000)
 }
 
-/// Milliseconds since boot, with the time that the machine slept. The same in every time namespace.
+/// Milliseconds since boot, counting suspended time. The same in every time namespace.
 pub fn boot_ms() -> i64 {
     let time = clock_gettime(ClockId::Boottime);
     (time.tv_sec * NANOS + time.tv_nsec - offsets().boottime_ns).div_euclid(1_000_000)
 }
 
-/// What this process's own CLOCK_BOOTTIME shows at a moment of [`boot_ms`], in nanoseconds: for timers.
+/// The value of CLOCK_BOOTTIME in this process at a moment of [`boot_ms`], in nanoseconds, for timers.
 pub(crate) fn own_boottime_ns(boot_ms: i64) -> i64 {
     boot_ms.saturating_mul(1_000_000).saturating_add(offsets().boottime_ns)
 }
 
-/// Nanoseconds of a second.
 const NANOS: i64 = 1_000_000_000;
 
-/// [`Host::detect`] refuses where they cannot be read.
+/// The offsets of the time namespace. [`Host::detect`] fails where they cannot be read.
 fn offsets() -> Offsets {
     Offsets::own().unwrap_or_default()
 }
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_random_part_is_made_once() {
+    fn the_random_part_is_created_once() {
         let dir = tempfile::tempdir().unwrap();
         let first = Host::detect(Some(dir.path())).unwrap();
         assert_eq!(first, Host::detect(Some(dir.path())).unwrap());

@@ -1,6 +1,6 @@
 //! Short random names that are easy to read aloud and to find by a prefix.
 
-/// Digits and letters without those that look alike.
+/// Digits and letters, without letters that are easily confused.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// `length` random characters, five bits each.

@@ -1,16 +1,16 @@
-//! The world outside, each part behind a small interface.
+//! The outside world, each part behind a small interface.
 //!
-//! * [`host`]: this machine and its clocks. * [`user`]: whose process this is. * [`process`]: who a process is, and whether it lives.
-//! * [`life_file`]: the proof of a death that cannot be seen.
+//! * [`host`]: this machine and its clocks. * [`user`]: the user of this process. * [`process`]: the identity and liveness of a process.
+//! * [`life_file`]: the proof of death of a process that cannot be seen.
 //! * [`tree`]: all descendants of a process. * [`ids`]: short random names.
-//! * [`keeper`]: the process beside a session, which outlives whoever started it.
-//! * [`program`]: running a program for a limited time. * [`command_supervisor`]: the same, and nothing of it is left behind.
+//! * [`keeper`]: the supervisor process of a session, which outlives the runner.
+//! * [`program`]: running a program for a limited time. * [`command_supervisor`]: the same, leaving no process behind.
 //! * [`shortage`]: errors that pass by themselves.
 //! * [`git`]: branches, and merging them.
-//! * [`notify`]: telling people what happened. * [`digest`]: hashes and signatures.
-//! * [`reentry`]: which program is started as a keeper or a supervisor. * [`os_bytes`]: paths as data, whatever their bytes are.
-//! * [`private`]: the files of a project, for their owner only. * [`anchor`]: a directory that must stay where it is.
-//! * [`wake`]: telling one waiter that its row has changed. * [`change_notifier`]: telling all followers of the event log.
+//! * [`notify`]: notifications for people. * [`digest`]: hashes and signatures.
+//! * [`reentry`]: the program that is started as a keeper or a supervisor. * [`os_bytes`]: paths as data, UTF-8 or not.
+//! * [`private`]: the files of a project, for their owner only. * [`anchor`]: a directory that must stay at its path.
+//! * [`wake`]: waking one waiter whose row has changed. * [`change_notifier`]: waking all followers of the event log.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("banksman runs on Linux only: it relies on pidfds, /proc and Linux file locks");

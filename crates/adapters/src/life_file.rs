@@ -1,5 +1,5 @@
-//! A file that a process holds by `flock` as long as it lives: the proof of its death for those who cannot see it, in any pid namespace of
-//! the same kernel. The kernel releases the lock when the process is dead, and nobody else does.
+//! A file that a process keeps locked with `flock` while it lives: it proves the death of the process in pid namespaces
+//! of the same kernel that cannot see the process itself. Only the kernel releases the lock, when the process is dead.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use crate::{ids, private};
 
-/// How the name of such a file ends.
+/// The suffix of the names of life files.
 const SUFFIX: &str = ".alive";
 
-/// The file of this process. It is removed when this is dropped.
+/// The life file of this process, removed on drop.
 #[derive(Debug)]
 pub struct LifeFile {
     path: PathBuf,
@@ -24,11 +24,11 @@ pub struct LifeFile {
     _file: File,
 }
 
-/// Those of this process: whoever needs the same one shares it.
+/// The life files of this process. Holders of the same path share one.
 static HELD: Mutex<BTreeMap<PathBuf, Weak<LifeFile>>> = Mutex::new(BTreeMap::new());
 
 impl LifeFile {
-    /// Makes that of this process in `directory`, unless it has one there.
+    /// Creates the life file of this process in `directory`, unless the process has one there.
     pub fn hold(directory: &Path, process: &ProcessId) -> io::Result<Arc<LifeFile>> {
         let path = path(directory, process);
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,7 +44,7 @@ impl LifeFile {
         private::make_dir(directory)?;
         let draft = directory.join(format!("{}{SUFFIX}.new", ids::random(12)));
         let file = private::open(&draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-        // It has its name only when it is locked: nobody finds it free while its process lives.
+        // The file gets its name after it is locked, so that no process finds it unlocked while its owner lives.
         let held = flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from);
         if let Err(error) = held.and_then(|()| fs::rename(&draft, &path)) {
             fs::remove_file(&draft).ok();
@@ -56,15 +56,15 @@ impl LifeFile {
 
 impl Drop for LifeFile {
     fn drop(&mut self) {
-        // If it cannot be removed, it is found free, which is the truth.
+        // A file that cannot be removed is unlocked and reports the process dead, which is correct.
         fs::remove_file(&self.path).ok();
     }
 }
 
-/// What the file of a process tells: nothing if there is none.
+/// Whether a process lives, according to its life file. Unknown if there is none.
 pub(crate) fn probe(directory: &Path, process: &ProcessId) -> Liveness {
     let Ok(file) = private::open(&path(directory, process), OFlags::RDONLY | OFlags::NONBLOCK) else { return Liveness::Unknown };
-    // Shared, so that two who look do not take each other for the process.
+    // A shared lock, so that two concurrent probes do not take each other for the process.
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Liveness::Dead,
         Err(Errno::WOULDBLOCK) => Liveness::Alive,
@@ -72,7 +72,7 @@ pub(crate) fn probe(directory: &Path, process: &ProcessId) -> Liveness {
     }
 }
 
-/// The files of dead processes other than these.
+/// The life files of dead processes, except for the processes in `keep`.
 pub fn dead(directory: &Path, keep: &[ProcessId]) -> Vec<PathBuf> {
     let keep: Vec<PathBuf> = keep.iter().map(|process| path(directory, process)).collect();
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -81,7 +81,8 @@ pub fn dead(directory: &Path, keep: &[ProcessId]) -> Vec<PathBuf> {
     files.filter(ours).filter(|path| !keep.contains(path)).filter(is_free).collect()
 }
 
-/// Removes them. A file that is free belongs to nobody any more, so that others may do the same at the same time.
+/// Removes the life files of dead processes and returns their number. Other processes may do the same at the same time:
+/// nothing uses an unlocked file.
 pub fn remove_dead(directory: &Path, keep: &[ProcessId]) -> usize {
     dead(directory, keep).iter().filter(|path| fs::remove_file(path).is_ok()).count()
 }
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_tells_life_and_death_and_nothing_when_it_is_missing() {
+    fn a_life_file_proves_life_and_death_and_nothing_when_missing() {
         let directory = tempfile::tempdir().unwrap();
         let process = ProcessId { host: "h".into(), boot: "b".into(), pid_ns: 1, pid: 2, start: 3 };
         let other = ProcessId { pid: 3, ..process.clone() };
@@ -104,14 +105,14 @@ mod tests {
         assert_eq!(probe(directory.path(), &process), Liveness::Alive);
         assert_eq!(probe(directory.path(), &other), Liveness::Unknown);
         remove_dead(directory.path(), &[]);
-        assert_eq!(probe(directory.path(), &process), Liveness::Alive, "the living keep theirs");
-        // What a process that was killed leaves behind.
+        assert_eq!(probe(directory.path(), &process), Liveness::Alive, "a live process keeps its file");
+        // The file that a killed process leaves behind.
         fs::hard_link(&held.path, directory.path().join("kept")).unwrap();
         drop(held);
         fs::rename(directory.path().join("kept"), super::path(directory.path(), &process)).unwrap();
         assert_eq!(probe(directory.path(), &process), Liveness::Dead);
         remove_dead(directory.path(), std::slice::from_ref(&process));
-        assert_eq!(probe(directory.path(), &process), Liveness::Dead, "somebody still asks for it");
+        assert_eq!(probe(directory.path(), &process), Liveness::Dead, "the file is still needed");
         remove_dead(directory.path(), &[]);
         assert_eq!(probe(directory.path(), &process), Liveness::Unknown);
     }

@@ -1,7 +1,7 @@
 //! Paths and other text of the system as data: bytes that are usually, but not always, UTF-8.
 //!
-//! `#[serde(with = "os_bytes")]` writes what is UTF-8 as a string, as serde does, and everything else as a list of bytes. Serde itself
-//! refuses a path that is not UTF-8.
+//! `#[serde(with = "os_bytes")]` writes UTF-8 as a string, as serde does, and everything else as a list of bytes. Serde
+//! itself refuses a path that is not UTF-8.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -15,20 +15,19 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Form<'a> {
-    /// It is UTF-8.
+    /// UTF-8.
     Text(Cow<'a, str>),
-    /// It is not UTF-8.
+    /// Not UTF-8.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// What can be written in this way.
+/// A type with a lossless form.
 pub trait Lossless: Sized {
     type Written<'a>: Serialize
     where
         Self: 'a;
     type Read: DeserializeOwned;
     fn written(&self) -> Self::Written<'_>;
-    /// What a form stands for.
     fn from_read(read: Self::Read) -> Self;
 }
 
@@ -114,17 +113,17 @@ fn form(text: &OsStr) -> Form<'_> {
     text.to_str().map_or_else(|| Form::Bytes(text.as_bytes().into()), |text| Form::Text(text.into()))
 }
 
-/// Writes it; for `#[serde(with)]`.
+/// For `#[serde(with)]`.
 pub fn serialize<T: Lossless, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     value.written().serialize(serializer)
 }
 
-/// Reads it; for `#[serde(with)]`.
+/// For `#[serde(with)]`.
 pub fn deserialize<'de, T: Lossless, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     T::Read::deserialize(deserializer).map(T::from_read)
 }
 
-/// One text for every absolute path, and another one for every other path: to compare paths that must be stored as text.
+/// A text for an absolute path; different paths have different texts. For paths that are stored as text and compared.
 pub fn as_text(path: &std::path::Path) -> String {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     path.to_str().map_or_else(|| format!("bytes:{}", hex(path.as_os_str().as_bytes())), ToOwned::to_owned)

@@ -1,11 +1,12 @@
-//! Processes of other pid namespaces, as far as they can be seen from here.
+//! Processes of other pid namespaces, as far as this process can see them.
 //!
-//! `/proc` shows the processes of its own pid namespace and of those below it. In the initial namespace that is every process of the
-//! machine, so what is not there does not exist: a process of a container, or a container as a whole, can be proven dead. A
-//! pid namespace ends with its first process, which the kernel lets exit last; so as long as any of its processes lives there is one that
-//! is there during the whole of a search, and a search cannot miss it.
+//! `/proc` shows the processes of its own pid namespace and of the namespaces below it. In the initial namespace these
+//! are all processes of the machine, so a missing process does not exist: a process of a container, or an entire
+//! container, can be proven dead. A pid namespace ends with its first process, which the kernel lets exit last. So
+//! while any process of a namespace lives, its first process is there for the full duration of a search, and the search
+//! cannot miss the namespace.
 //!
-//! Below the initial namespace nothing can be proven in this way, nor where `/proc` hides the processes of others.
+//! Below the initial namespace, and where `/proc` hides the processes of other users, a missing process proves nothing.
 
 use std::fs;
 use std::io;
@@ -14,16 +15,16 @@ use std::os::unix::fs::MetadataExt;
 /// The inode of the initial pid namespace, which is fixed (PROC_PID_INIT_INO).
 const INITIAL: u64 = 0xefff_fffc;
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Search {
-    /// A process with this number here.
+    /// The process exists, and has this pid in the namespace of this process.
     Found(i32),
     Absent,
     Unclear,
 }
 
-/// Searches for the process with the number `pid` in the pid namespace `pid_ns`, which is not that of this process.
+/// Searches for the process that has `pid` in the pid namespace `pid_ns`, which is not that of this process.
 pub(crate) fn find(pid_ns: u64, pid: i32) -> Search {
     search(pid_ns, |inner| inner == pid)
 }
@@ -41,7 +42,7 @@ fn search(pid_ns: u64, wanted: impl Fn(i32) -> bool) -> Search {
         let Some(outer) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let inner = match innermost(outer) {
             Ok(Some(inner)) => inner,
-            // It is in the namespace of this process, or dead.
+            // The process is in the namespace of this process, or dead.
             Ok(None) => continue,
             Err(error) if is_gone(&error) => continue,
             Err(_) => {
@@ -56,27 +57,27 @@ fn search(pid_ns: u64, wanted: impl Fn(i32) -> bool) -> Search {
             Ok(found) if found == pid_ns => return Search::Found(outer),
             Ok(_) => {}
             Err(error) if is_gone(&error) => {}
-            // It belongs to another user, and may be the one.
+            // The process belongs to another user, and may be the wanted one.
             Err(_) => nothing_hidden = false,
         }
     }
     if nothing_hidden { Search::Absent } else { Search::Unclear }
 }
 
-/// Whether every process of the machine can be seen.
+/// Whether every process of the machine is visible.
 fn sees_all() -> bool {
     let is_initial = fs::metadata("/proc/self/ns/pid").is_ok_and(|own| own.ino() == INITIAL);
-    // With the option `hidepid` only those with power over the first process may see it, and they may see all others.
+    // With the option `hidepid`, a process that may see the first process may see all others too.
     is_initial && own_status_is_plain() && fs::read("/proc/1/status").is_ok()
 }
 
-/// Whether `/proc` is that of the pid namespace of this process, and not of one above.
+/// Whether `/proc` belongs to the pid namespace of this process, not to one above.
 fn own_status_is_plain() -> bool {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     matches!(innermost(own), Ok(None)) && fs::read_link("/proc/self").is_ok_and(|link| link.to_str() == Some(&own.to_string()))
 }
 
-/// The number of a process in its own pid namespace, if that is below the one of `/proc` and the process lives.
+/// The pid of a process in its own namespace, if that namespace is below the one of `/proc` and the process lives.
 fn innermost(outer: i32) -> io::Result<Option<i32>> {
     let status = fs::read(format!("/proc/{outer}/status"))?;
     let status = String::from_utf8_lossy(&status);
@@ -86,14 +87,14 @@ fn innermost(outer: i32) -> io::Result<Option<i32>> {
     parse_innermost(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether it has exited, and only was not reaped. The first thread of a process may be a zombie while others live.
+/// Whether the process has exited and was not reaped. The first thread of a process may be a zombie while other threads live.
 fn is_dead(status: &str) -> bool {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let is_zombie = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
     is_zombie && field("Threads:").is_none_or(|threads| threads == "1")
 }
 
-/// The line `NSpid:` has the numbers of a process in every namespace from the one of `/proc` to its own.
+/// The line `NSpid:` has the pids of a process in every namespace from the one of `/proc` to its own.
 fn parse_innermost(status: &str) -> Option<Option<i32>> {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let mut numbers = numbers.split_whitespace();
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_in_the_own_namespace_is_the_last() {
+    fn the_pid_in_its_own_namespace_is_the_last() {
         assert_eq!(parse_innermost("Name:\tx\nNSpid:\t4711\n"), Some(None), "it is in the namespace of /proc");
         assert_eq!(parse_innermost("NSpid:\t4711\t12\t1\n"), Some(Some(1)));
         assert_eq!(parse_innermost("Name:\tx\n"), None);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_absent_only_where_everything_is_seen() {
+    fn a_missing_process_is_absent_only_if_all_are_visible() {
         let expected = if sees_all() { Search::Absent } else { Search::Unclear };
         assert_eq!(find_any(1), expected);
         assert_eq!(find(1, 1), expected);

@@ -1,8 +1,8 @@
 //! The files of a project: for their owner only, and never reached through a symbolic link.
 //!
-//! `.banksman` may come with a repository or a tarball, so a link in it leads wherever its author likes. Everything below the
-//! folder is therefore opened relative to it, without following any link. Nothing above the folder is ever made: a project that
-//! was moved away is not made anew.
+//! `.banksman` may come with a repository or a tarball, so a link in it may lead anywhere. Therefore all paths below
+//! the folder are opened relative to it, without following links. Nothing above the folder is ever created: a project
+//! that was moved away must not come back.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,11 +17,11 @@ use thiserror::Error;
 /// The name of a project's folder.
 pub const FOLDER: &str = ".banksman";
 
-/// What may be in the folder, and must be for its owner only.
+/// Entries of the folder that must be for its owner only.
 const FILES: [&str; 6] = ["store.db", "store.db-wal", "store.db-shm", "turn", "turn.gate", "run/bell"];
 const FOLDERS: [&str; 5] = ["run", "runs", "logs", "tasks", "workspaces"];
 
-/// What may be in the folder, and is as open as its owner likes: it belongs to the repository.
+/// Entries of the folder that belong to the repository and keep their modes.
 const COMMITTED: [&str; 3] = ["config.toml", ".gitignore", "runbooks"];
 
 /// Why a project's folder must not be used.
@@ -32,15 +32,15 @@ pub struct Unsafe {
     pub what: String,
 }
 
-/// Makes sure that no entry of a project's folder is a link, that its files are for their owner only, and that what root has made
-/// belongs to whoever owns the project.
+/// Makes sure that no entry of a project's folder is a link, that its files are for their owner only, and that files that root
+/// has created belong to the owner of the project.
 pub fn secure(folder: &Path) -> Result<(), Unsafe> {
     let Some(own) = entry(folder)? else { return Ok(()) };
     let ours = folder.ends_with(FOLDER);
     let owner = if ours { owner_above(folder, &own) } else { (own.st_uid, own.st_gid) };
     let modes = if ours { 0o700 } else { 0o7777 };
     set(folder, &own, modes, owner)?;
-    // A store may be in any directory, whose other folders are somebody else's.
+    // A store may be in any directory, whose other folders are not ours.
     let folders = FOLDERS.map(|name| (name, 0o700)).into_iter().filter(|_| ours);
     for (name, mode) in folders.chain(FILES.map(|name| (name, 0o600))) {
         let path = folder.join(name);
@@ -49,7 +49,7 @@ pub fn secure(folder: &Path) -> Result<(), Unsafe> {
         }
     }
     for path in COMMITTED.map(|name| folder.join(name)).into_iter().filter(|_| ours) {
-        // A link is fine there, as dotfile managers make them.
+        // These may be links, which dotfile managers create.
         if let Ok(Some(found)) = entry(&path) {
             set(&path, &found, 0o7777, owner)?;
         }
@@ -57,7 +57,7 @@ pub fn secure(folder: &Path) -> Result<(), Unsafe> {
     Ok(())
 }
 
-/// The modes that are too open, for who wants to report them.
+/// The paths with modes that are too open, for a report.
 pub fn too_open(folder: &Path) -> Vec<(PathBuf, u32)> {
     let names = FOLDERS.into_iter().chain(FILES).map(|name| folder.join(name));
     let paths = std::iter::once(folder.to_owned()).chain(names);
@@ -65,7 +65,7 @@ pub fn too_open(folder: &Path) -> Vec<(PathBuf, u32)> {
     found.filter(|(mode, _)| mode & 0o077 != 0).map(|(mode, path)| (path, mode)).collect()
 }
 
-/// Opens a file without following links. One that is made is for its owner only, and under sudo for the owner of the folder.
+/// Opens a file without following links. A file that is created is for its owner only, under sudo for the owner of the folder.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     let (base, rest) = split(path);
     let base = open_base(&base)?;
@@ -76,7 +76,7 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Makes a folder, with those between it and the project's folder, which must be there.
+/// Creates a folder, and its parents up to the project's folder, which must exist.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     if !path.components().any(|part| part.as_os_str() == FOLDER) {
         return fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -102,7 +102,7 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The folder that must be there, and the way from it: from `.banksman` on or, elsewhere, the last part.
+/// Splits a path into the folder that must exist and the rest: after `.banksman`, or else the last component.
 fn split(path: &Path) -> (PathBuf, PathBuf) {
     let folder = path.ancestors().skip(1).find(|above| above.ends_with(FOLDER));
     let base = folder.or(path.parent().filter(|parent| !parent.as_os_str().is_empty())).unwrap_or(Path::new("."));
@@ -110,7 +110,7 @@ fn split(path: &Path) -> (PathBuf, PathBuf) {
     (base.into(), rest.into())
 }
 
-/// The project's folder itself may be no link either; what is above it is the user's.
+/// The project's folder itself must not be a link either. The path above it is under the user's control.
 fn open_base(base: &Path) -> io::Result<OwnedFd> {
     let nofollow = if base.ends_with(FOLDER) { OFlags::NOFOLLOW } else { OFlags::empty() };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | nofollow;
@@ -121,17 +121,17 @@ fn beneath(base: &OwnedFd, rest: &Path, flags: OFlags, mode: Mode) -> Result<Own
     let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(base, rest, flags | OFlags::NOFOLLOW, mode, resolve) {
-        // A kernel or a container that does not know this call: the last part is no link, and `secure` has looked at the others.
+        // The kernel or the container lacks this call: NOFOLLOW guards the last component, and `secure` has checked the others.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(base, rest, flags | OFlags::NOFOLLOW, mode),
         opened => opened,
     }
 }
 
-/// What is there, without following a link.
+/// The entry at a path, which must not be a link.
 fn entry(path: &Path) -> Result<Option<Stat>, Unsafe> {
     let cannot = |what: String| Unsafe { path: path.into(), what };
     let found = match rustix::fs::lstat(path) {
-        // What may not even be looked at cannot be used either, and whoever tries says so.
+        // An entry that cannot be read cannot be used either, and a later attempt to use it reports the error.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => return Ok(None),
         found => found.map_err(|error| cannot(error.to_string()))?,
     };
@@ -141,7 +141,7 @@ fn entry(path: &Path) -> Result<Option<Stat>, Unsafe> {
     }
 }
 
-/// Takes away the rights that are in nobody's interest but others', and gives to the owner what root has made.
+/// Removes the access of other users, and gives the owner what root has created.
 fn set(path: &Path, found: &Stat, mode: u32, owner: (u32, u32)) -> Result<(), Unsafe> {
     let euid = rustix::process::geteuid();
     if euid.is_root() && found.st_uid == 0 && owner.0 != 0 {
@@ -155,7 +155,7 @@ fn set(path: &Path, found: &Stat, mode: u32, owner: (u32, u32)) -> Result<(), Un
     }
     if euid.is_root() || euid.as_raw() == found.st_uid {
         let less = found.st_mode & 0o7777 & !0o077;
-        // A file system without modes lets them be as they are; `doctor` tells.
+        // On a file system without modes nothing changes; `doctor` reports it.
         rustix::fs::chmodat(CWD, path, Mode::from_raw_mode(less), AtFlags::empty()).ok();
         return Ok(());
     }
@@ -165,13 +165,13 @@ fn set(path: &Path, found: &Stat, mode: u32, owner: (u32, u32)) -> Result<(), Un
     Err(Unsafe { path: path.into(), what })
 }
 
-/// Under sudo, a project belongs to whoever owns the directory that it is in.
+/// Under sudo, a project belongs to the owner of the directory that contains it.
 fn owner_above(folder: &Path, own: &Stat) -> (u32, u32) {
     let above = folder.parent().filter(|_| own.st_uid == 0).and_then(|root| rustix::fs::stat(root).ok());
     above.map_or((own.st_uid, own.st_gid), |above| (above.st_uid, above.st_gid))
 }
 
-/// What root makes in the folder of another user is for that user.
+/// Gives an entry that root has created in the folder of another user to that user.
 fn give_to_owner(made: impl AsFd, folder: impl AsFd) {
     if !rustix::process::geteuid().is_root() {
         return;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_gone_is_not_made_anew() {
+    fn a_missing_folder_is_not_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("project").join(FOLDER);
         assert_eq!(make_dir(&folder.join("tasks/t-1")).unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_only_has_a_store_keeps_its_other_folders_as_they_are() {
+    fn a_directory_with_only_a_store_keeps_the_modes_of_its_folders() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("logs")).unwrap();
         fs::write(dir.path().join("store.db"), "").unwrap();

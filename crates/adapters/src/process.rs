@@ -1,12 +1,12 @@
-//! Who a process is, and whether it lives.
+//! The identity of a process, and whether it lives.
 //!
-//! | finding | verdict |
+//! | observation | verdict |
 //! |---|---|
 //! | no such pid, another start time, or its pidfd is readable (also for a zombie) | dead |
-//! | the same host (or a store that one kernel has for itself), another boot | another boot: the store knows which came first |
+//! | the same host (or a store that only one kernel uses), another boot | another boot: the store knows which came first |
 //! | a start time that differs by one tick: offsets of time namespaces need not be whole ticks | unknown |
-//! | another pid namespace, and every process of the machine can be seen | as in the same one |
-//! | another pid namespace, and it has a [life file](crate::life_file) | dead if that is free, alive if not |
+//! | another pid namespace, and every process of the machine is visible | as in the same one |
+//! | another pid namespace, and it has a [life file](crate::life_file) | dead if the file is unlocked, alive if not |
 //! | another host, another pid namespace otherwise, a hidden `/proc`, no permission | unknown |
 
 use std::fs;
@@ -35,7 +35,7 @@ impl Host {
         Ok(ProcessId { host: self.id.clone(), boot: self.boot.clone(), pid_ns: self.pid_ns, pid, start })
     }
 
-    /// Looks whether a process lives.
+    /// Whether a process lives.
     pub fn probe(&self, process: &ProcessId) -> Liveness {
         match self.watch(process) {
             Ok(_) => Liveness::Alive,
@@ -43,7 +43,7 @@ impl Host {
         }
     }
 
-    /// A descriptor that becomes readable when the process dies; or, if it cannot be watched, why not.
+    /// A descriptor that becomes readable when the process dies, or the known liveness if the process cannot be watched.
     pub fn watch(&self, process: &ProcessId) -> Result<OwnedFd, Liveness> {
         if process.boot != self.boot {
             let same_machine = self.one_kernel || process.host == self.id;
@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-/// A descriptor that becomes readable when the process with this number and start dies.
+/// A descriptor that becomes readable when the process with this pid and start time dies.
 fn watch_here(number: i32, expected: u64) -> Result<OwnedFd, Liveness> {
     let pid = Pid::from_raw(number).ok_or(Liveness::Unknown)?;
     let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -70,7 +70,8 @@ fn watch_here(number: i32, expected: u64) -> Result<OwnedFd, Liveness> {
         Err(Errno::SRCH) => return Err(Liveness::Dead),
         Err(_) => return Err(Liveness::Unknown),
     };
-    // The pidfd is for whoever has the pid now. Only then does the start time tell whether that is the one.
+    // The pidfd refers to the process that has the pid now. The start time, read after that, shows whether it is the
+    // expected one.
     match start_time(number) {
         Ok(start) if start == expected => {}
         Ok(start) if is_same_start(start, expected) => return Err(Liveness::Unknown),
@@ -88,24 +89,24 @@ pub(crate) fn has_exited(pidfd: &OwnedFd) -> bool {
     matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
 }
 
-/// The kernel's flag of a task that has begun to exit.
+/// The kernel's flag for a task that has begun to exit.
 const PF_EXITING: u64 = 0x4;
 
-/// What `/proc` tells of whoever has a pid now.
+/// What `/proc` says of the process that has a pid now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) parent: i32,
     pub(crate) session: i32,
-    /// Whether it has begun to exit. It closes its files before it becomes a zombie.
+    /// Whether the process has begun to exit. It closes its files before it becomes a zombie.
     pub(crate) exiting: bool,
-    /// When it started, in ticks since the boot, as it is in the initial time namespace.
+    /// The start time, in ticks since the boot, as in the initial time namespace.
     pub(crate) start: u64,
-    /// How much processor time it has used, with the children that it has waited for, in ticks.
+    /// The processor time of the process and of the children that it has waited for, in ticks.
     pub(crate) cpu: u64,
 }
 
-/// Fields 4, 6, 9, 14 to 17 and 22 of `/proc/<pid>/stat`. The second one is the program's name, which may contain anything, so
-/// the fields are counted from its closing parenthesis.
+/// Fields 4, 6, 9, 14 to 17 and 22 of `/proc/<pid>/stat`. The second field is the name of the program, which may
+/// contain anything, so fields are counted from its closing parenthesis.
 pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let text = String::from_utf8_lossy(&stat);
@@ -124,7 +125,7 @@ pub(crate) fn stat(pid: i32) -> io::Result<Stat> {
     found().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat cannot be understood")))
 }
 
-/// When whoever has this pid now started.
+/// The start time of the process that has this pid now.
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     stat(pid).map(|stat| stat.start)
 }
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead_before_anybody_reaps_it() {
+    fn a_zombie_is_dead_before_it_is_reaped() {
         let host = Host::detect(None).unwrap();
         let mut child = sleeper();
         let process = host.identify(i32::try_from(child.id()).unwrap()).unwrap();
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_not_dead() {
+    fn an_invisible_process_is_not_dead() {
         let host = Host::detect(None).unwrap();
         let process = host.current().unwrap();
         assert_eq!(host.probe(&ProcessId { boot: "b".into(), host: "h".into(), ..process.clone() }), Liveness::Unknown);

@@ -1,4 +1,4 @@
-//! Running a program for a limited time, and keeping a limited part of what it prints.
+//! Running a program for a limited time, and keeping a limited part of its output.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,19 +20,17 @@ use crate::{host, tree};
 #[derive(Debug)]
 pub struct ProgramOutput {
     pub status: ExitStatus,
-    /// What it printed, as much of it as was to be kept.
     pub stdout: Kept,
-    /// What it complained about, likewise.
     pub stderr: Kept,
 }
 
-/// A part of what a program prints.
+/// A part of the output of a program.
 #[derive(Debug)]
 pub struct Kept {
     which: Which,
     limit: usize,
     pub bytes: Vec<u8>,
-    /// Whether there was more.
+    /// Whether output was dropped.
     pub is_cut: bool,
 }
 
@@ -53,7 +51,7 @@ impl Kept {
         Kept { which: Which::Last, limit, bytes: Vec::new(), is_cut: false }
     }
 
-    /// The last line that says something, without anything that would disturb a terminal.
+    /// The last telling line, without control characters, which would disturb a terminal.
     pub fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         telling_line(&text).chars().filter(|letter| !letter.is_control()).collect()
@@ -71,15 +69,15 @@ impl Kept {
     }
 }
 
-/// Runs it in a process group of its own. After `limit` the group and all descendants are killed, and there is no end to tell
-/// of. What it started and left behind is not waited for.
+/// Runs a command in a process group of its own. After `limit` the group and all descendants are killed, and the result
+/// is `None`. Processes that the command leaves behind are not waited for.
 pub fn run(mut command: Command, limit: Duration, stdout: Kept, stderr: Kept) -> io::Result<Option<ProgramOutput>> {
     let end = host::deadline(limit);
     let (mut stdout, out) = Stream::new(stdout)?;
     let (mut stderr, err) = Stream::new(stderr)?;
     command.stdout(out).stderr(err).process_group(0);
     let mut child = command.spawn()?;
-    // The command has the ends to write into, which are to close with the program.
+    // The `Command` holds the writing ends, which must close with the program.
     drop(command);
     let seen = watch(&child, &mut [&mut stdout, &mut stderr], end, None);
     if !matches!(seen, Ok(Seen::Dead)) {
@@ -96,14 +94,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The end to read from, and the one to write into.
+    /// Returns the stream and the writing end of its pipe.
     pub(crate) fn new(kept: Kept) -> io::Result<(Stream, OwnedFd)> {
         let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
         fcntl_setfl(&output, OFlags::NONBLOCK)?;
         Ok((Stream { file: Some(File::from(output)), kept }, input))
     }
 
-    /// Reads what is there, at most a pipe full.
+    /// Reads the available bytes, at most as many as a pipe holds.
     fn drain(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut piece = [0; 4_096];
@@ -123,17 +121,17 @@ impl Stream {
     }
 }
 
-/// What was seen of a child.
+/// Why [`watch`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Dead,
     Late,
-    /// It is not wanted any more.
+    /// `stop` is readable or closed.
     Unwanted,
 }
 
-/// Waits until a child is dead, and reads what it prints meanwhile, so that it never waits for a reader. Waits no longer than until
-/// `end`, or until `stop` is readable or closed at its other end.
+/// Waits until a child is dead, and reads its output meanwhile, so that the child never blocks on a full pipe. Waits
+/// until `end` at most, or until `stop` is readable or closed at its other end.
 pub(crate) fn watch(child: &Child, streams: &mut [&mut Stream], end: Instant, stop: Option<BorrowedFd<'_>>) -> io::Result<Seen> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a pid");
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;

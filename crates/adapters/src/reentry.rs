@@ -1,7 +1,7 @@
-//! Which program is started as a keeper or as a supervisor: this one, or another that was named.
+//! The program that is started as a keeper or as a supervisor: this one, or another that was named.
 //!
-//! This program may be started again only if its `main` begins with [`enter`]. The `main` of any other would do its work once more, and so
-//! would the one after it. So nothing is started before `enter` was called, or [`use_program`].
+//! This program may be started again only if its `main` begins with [`enter`]. Any other `main` would do its work a
+//! second time and start the program again, without end. So nothing is started before `enter` or [`use_program`].
 
 use std::ffi::OsString;
 use std::io;
@@ -14,12 +14,12 @@ use thiserror::Error;
 
 use crate::{command_supervisor, keeper};
 
-/// The running program, also when its file was replaced or removed.
+/// The running program, even if its file was replaced or removed.
 const SELF: &str = "/proc/self/exe";
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-/// This process must not start its own program again.
+/// The process must not start its own program again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("this program would start itself again: its main must call banksman::enter() before anything else")]
 pub struct NotEntered;
@@ -30,8 +30,8 @@ impl From<NotEntered> for io::Error {
     }
 }
 
-/// Becomes a keeper or a supervisor if the arguments say so, and returns when its work is done. Otherwise returns `None`, and this program may
-/// be started again from now on. To be called first in `main`, with all arguments of the process.
+/// Becomes a keeper or a supervisor if the arguments ask for one, and returns when its work is done. Otherwise returns `None` and
+/// permits this program to be started again. Call it first in `main`, with all arguments of the process.
 pub fn enter(args: &[OsString]) -> Option<ExitCode> {
     let inner = keeper::enter(args).or_else(|| command_supervisor::enter(args));
     if inner.is_none() {
@@ -40,7 +40,7 @@ pub fn enter(args: &[OsString]) -> Option<ExitCode> {
     inner
 }
 
-/// Names the program whose `main` begins with [`enter`], for a process whose own does not. The first call decides.
+/// Names the program whose `main` begins with [`enter`], for a process whose own `main` does not. The first call wins.
 pub fn use_program(program: &Path) -> io::Result<()> {
     let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino(), file.is_file()));
     let (named, own) = (file(program)?, file(Path::new(SELF))?);
@@ -63,18 +63,18 @@ pub fn program() -> Result<&'static Path, NotEntered> {
 mod tests {
     use super::*;
 
-    /// One test, because what is tested belongs to the whole process.
+    /// One test, because the program is global to the process.
     #[test]
-    fn a_program_is_started_again_only_if_it_says_that_it_may() {
+    fn a_program_is_started_again_only_after_enter_or_use_program() {
         assert_eq!(program(), Err(NotEntered));
         let own = std::env::current_exe().unwrap();
         assert_eq!(use_program(&own).unwrap_err().kind(), io::ErrorKind::Unsupported);
         assert_eq!(use_program(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(use_program(Path::new("/nowhere")).unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert_eq!(program(), Err(NotEntered), "a refusal decides nothing");
+        assert_eq!(program(), Err(NotEntered), "a refused call sets nothing");
         use_program(Path::new("/bin/true")).unwrap();
         assert_eq!(program(), Ok(Path::new("/bin/true")));
         assert_eq!(enter(&["test".into()]), None);
-        assert_eq!(program(), Ok(Path::new("/bin/true")), "the first call decides");
+        assert_eq!(program(), Ok(Path::new("/bin/true")), "the first call wins");
     }
 }

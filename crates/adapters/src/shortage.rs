@@ -1,4 +1,4 @@
-//! Shortages: the system has no more of something right now. Whoever was refused may try the same again later.
+//! Shortages: the system has run out of a resource for the moment. The same call may succeed later.
 
 use std::io;
 
@@ -30,7 +30,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    /// The shortage that an error tells of, if it does. Only for calls that never wait: there `EAGAIN` has another meaning.
+    /// The shortage that an error means, if any. Only for calls that never wait: for other calls `EAGAIN` has another meaning.
     pub fn of(error: &io::Error) -> Option<Shortage> {
         match Errno::from_io_error(error)? {
             Errno::AGAIN => Some(Shortage::Processes),
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_is_told_from_a_mistake() {
+    fn a_shortage_is_distinguished_from_a_mistake() {
         let of = |errno: Errno| Shortage::of(&errno.into());
         assert_eq!(of(Errno::AGAIN), Some(Shortage::Processes));
         assert_eq!(of(Errno::MFILE), Some(Shortage::OpenFiles));

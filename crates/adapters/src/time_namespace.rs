@@ -1,8 +1,8 @@
-//! The time namespace of this process: how far its clocks are from those of the machine.
+//! The time namespace of this process: the offsets of its clocks from the clocks of the machine.
 //!
-//! A container may have clocks of its own (`unshare --time`): CLOCK_MONOTONIC and CLOCK_BOOTTIME are shifted by an offset, and so are
-//! the start times in `/proc/PID/stat`, by the offset of whoever *reads* them. What is stored, or compared with what another process
-//! has stored, is always that of the initial namespace.
+//! A container may have clocks of its own (`unshare --time`): CLOCK_MONOTONIC and CLOCK_BOOTTIME are shifted by an
+//! offset, and so are the start times in `/proc/PID/stat`, by the offset of the process that *reads* them. Times that
+//! are stored, or compared with times that another process has stored, are always times of the initial namespace.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// The unit of times in `/proc`, in nanoseconds: USER_HZ is 100 on every platform of Rust.
 const TICK: i128 = 10_000_000;
 
-/// How far the clocks of a namespace are ahead of those of the initial one, in nanoseconds.
+/// How far the clocks of a namespace are ahead of the clocks of the initial namespace, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Offsets {
     pub(crate) monotonic_ns: i64,
@@ -19,7 +19,8 @@ pub(crate) struct Offsets {
 }
 
 impl Offsets {
-    /// Those of this process. A process is in one time namespace from its `exec` on, and offsets are fixed once a process is in it.
+    /// The offsets of this process. A process stays in one time namespace from its `exec` on, and offsets are fixed
+    /// once a process is in it.
     pub(crate) fn own() -> io::Result<Offsets> {
         static OWN: OnceLock<Offsets> = OnceLock::new();
         if let Some(own) = OWN.get() {
@@ -34,10 +35,10 @@ impl Offsets {
         Ok(*OWN.get_or_init(|| own))
     }
 
-    /// A start time as this process reads it, as a process of the initial namespace does. Exact if the offset is a whole number
-    /// of ticks; otherwise it may be one tick off.
+    /// Converts a start time that this process has read into one of the initial namespace. The result is exact if the offset is a
+    /// multiple of a tick, and may be one tick off otherwise.
     pub(crate) fn start_ticks(self, read: u64) -> u64 {
-        // The kernel counts in 64 bits without a sign; a start before the zero of a namespace wraps around.
+        // The kernel counts in unsigned 64 bits; a start before the zero of a namespace wraps around.
         let shifted = i128::from(read) * TICK;
         let shifted = if shifted > i128::from(i64::MAX) { shifted - (1 << 64) } else { shifted };
         u64::try_from((shifted - i128::from(self.boottime_ns)).div_euclid(TICK)).unwrap_or(0)
@@ -64,13 +65,13 @@ mod tests {
         let text = "monotonic      864000         0\nboottime          -10 500000000\n";
         let parsed = parse(text).unwrap();
         assert_eq!(parsed, Offsets { monotonic_ns: 864_000_000_000_000, boottime_ns: -9_500_000_000 });
-        assert_eq!(parse("monotonic 0 0\n"), None, "what is missing is not zero");
+        assert_eq!(parse("monotonic 0 0\n"), None, "a missing offset is not zero");
         assert_eq!(parse("monotonic 0 0\nboottime x 0\n"), None);
     }
 
     #[test]
     fn a_start_is_the_same_in_every_namespace() {
-        // What the kernel does for a reader whose namespace is ahead by `offset`.
+        // The computation of the kernel for a reader whose namespace is ahead by `offset`.
         let read = |start_ns: i64, offset: i64| start_ns.wrapping_add(offset).cast_unsigned() / 10_000_000;
         for offset in [0, 100_000 * 1_000_000_000, -30 * 1_000_000_000] {
             let offsets = Offsets { monotonic_ns: 0, boottime_ns: offset };

@@ -1,4 +1,4 @@
-//! All descendants of a process, and their end.
+//! All descendants of a process, and how they are ended.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::CommandExt;
@@ -14,12 +14,13 @@ use rustix::process::{
 use crate::host;
 use crate::process::{has_exited, stat};
 
-/// How soon those who must die are looked at again: at first, and when they do not die, as in an uninterruptible sleep.
+/// The interval of the checks for processes that must die: the first one, and the last if they do not, as in an
+/// uninterruptible sleep.
 const ROUND: Duration = Duration::from_millis(5);
 const LAST_ROUND: Duration = Duration::from_secs(1);
 
-/// How often the tree is searched for newcomers before those that were found are killed. Every search stops what it
-/// finds, and what is stopped does not fork, so this ends long before.
+/// Upper bound on the searches for new processes before the found ones are killed. A search stops the processes that it finds,
+/// and a stopped process does not fork, so the searches end long before.
 const SEARCHES: usize = 100;
 
 /// The living descendants of `pid`, parents before their children.
@@ -40,24 +41,24 @@ fn children(pid: i32) -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// How many descendants of this process live. Zombies do not count, nor does who is just exiting.
+/// How many descendants of this process live. Zombies and exiting processes do not count.
 pub fn living() -> usize {
     let lives = |pid: &i32| open(*pid).is_some_and(|pidfd| !stat(*pid).is_ok_and(|stat| stat.exiting) && !has_exited(&pidfd));
     descendants(own_pid()).iter().filter(|pid| lives(pid)).count()
 }
 
-/// Ends all descendants of this process: asks them first, and after `grace` does not ask. Returns when all of
-/// them are reaped. This process must be a subreaper, so that none of them can hide behind a dead parent.
+/// Ends all descendants of this process, with SIGTERM first and SIGKILL after `grace`. Returns when all are reaped. This process
+/// must be a subreaper, so that no descendant is lost when its parent dies.
 pub fn end_descendants(grace: Duration) {
     let mut end = TreeShutdown::begin(grace);
     while reap(|_, _| {}) {
-        // There is no descriptor that tells of "any descendant", and this happens once in the life of a process.
+        // No descriptor becomes readable for "any descendant", and this loop runs once in the life of a process.
         std::thread::sleep(end.step().min(ROUND));
     }
 }
 
-/// The end of all descendants of this process, step by step, for who has other things to do meanwhile and reaps
-/// them itself. It is reached when there is no child left to reap: this process must be a subreaper.
+/// Ends all descendants of this process step by step, for a caller that does other work meanwhile and reaps them itself. It is
+/// complete when no child is left to reap: this process must be a subreaper.
 #[derive(Debug)]
 pub struct TreeShutdown {
     patience_ends: Instant,
@@ -66,17 +67,17 @@ pub struct TreeShutdown {
 }
 
 impl TreeShutdown {
-    /// Begins it. They have `grace` to end by themselves.
+    /// Begins the shutdown. The descendants have `grace` to end after SIGTERM.
     pub fn begin(grace: Duration) -> TreeShutdown {
         TreeShutdown { patience_ends: host::deadline(grace), asked: BTreeSet::new(), round: ROUND }
     }
 
-    /// They have no more than `grace` from now on.
+    /// Shortens the remaining time to `grace` at most.
     pub fn hurry(&mut self, grace: Duration) {
         self.patience_ends = self.patience_ends.min(host::deadline(grace));
     }
 
-    /// Does what is due, and says when the next step is, at the latest. A step after every SIGCHLD is useful too.
+    /// Does what is due, and returns the time until the next step at the latest. An additional step after a SIGCHLD is useful.
     pub fn step(&mut self) -> Duration {
         let own = own_pid();
         let left = self.patience_ends.saturating_duration_since(Instant::now());
@@ -90,8 +91,8 @@ impl TreeShutdown {
         left
     }
 
-    /// Asks all at first. Later on only those who lost their parent, as they slipped through while it was asked; what
-    /// a living parent starts now is part of its cleaning up.
+    /// Sends SIGTERM to all descendants the first time. Later, only to processes that have lost their parent, which
+    /// were missed before: a process that a living parent starts now is part of its cleanup.
     fn ask(&mut self, own: i32) {
         let mut newcomers = Vec::new();
         for child in children(own).into_iter().filter(|child| !self.asked.contains(child)) {
@@ -99,25 +100,25 @@ impl TreeShutdown {
             newcomers.extend(descendants(child).into_iter().filter(|pid| !self.asked.contains(pid)));
         }
         let asked = signal_all(own, &newcomers, Signal::TERM);
-        // A stopped process cannot act on what it is asked.
+        // A stopped process cannot act on SIGTERM.
         signal_all(own, &asked, Signal::CONT);
         self.asked.extend(asked);
     }
 }
 
-/// Kills a child that nobody has reaped, which leads its own process group, with the group and all descendants. One that
-/// has left both the group and its parents is not found.
+/// Kills a child that is not reaped and leads its own process group, with the group and all descendants. A process that has left
+/// both the group and its parents is not found.
 pub(crate) fn kill_group(leader: &std::process::Child) {
     let Ok(pid) = i32::try_from(leader.id()) else { return };
     let Some(group) = Pid::from_raw(pid) else { return };
-    // Who is gone already needs no end, and there is no other reason to fail here.
+    // These calls fail only if the process is gone.
     kill_process(group, Signal::STOP).ok();
     kill_all(pid);
     kill_process_group(group, Signal::KILL).ok();
     kill_process(group, Signal::KILL).ok();
 }
 
-/// Stops the tree from the top, so that nobody forks behind our back, and kills it.
+/// Stops the tree from the top, so that no process forks unnoticed, and kills it.
 fn kill_all(own: i32) {
     let mut found = Vec::new();
     for _ in 0..SEARCHES {
@@ -132,7 +133,7 @@ fn kill_all(own: i32) {
     signal_all(own, &found, Signal::KILL);
 }
 
-/// Reaps every child that is dead, of whatever process group, and shows how it ended. Says whether any child is left.
+/// Reaps every dead child, of any process group, and passes its status to `show`. Returns whether any child is left.
 pub(crate) fn reap(mut show: impl FnMut(Pid, WaitStatus)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -144,8 +145,8 @@ pub(crate) fn reap(mut show: impl FnMut(Pid, WaitStatus)) -> bool {
     }
 }
 
-/// Signals those of `pids` that still are descendants of `own`, and returns them. One of them may have been reaped by
-/// its parent meanwhile, and its pid may belong to a stranger by now.
+/// Signals the processes of `pids` that still are descendants of `own`, and returns them: if a parent has reaped one
+/// meanwhile, its pid may belong to an unrelated process.
 fn signal_all(own: i32, pids: &[i32], signal: Signal) -> Vec<i32> {
     let signalled = pids.iter().copied().filter(|pid| {
         let Some(pidfd) = open(*pid) else { return false };
@@ -170,13 +171,13 @@ fn open(pid: i32) -> Option<std::os::fd::OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// Lets a command die when this thread does, which must be the main one: nobody else would end it.
+/// Makes a command die with this thread, which must be the main one: nothing else would end the command.
 #[expect(unsafe_code, reason = "nothing else sets PDEATHSIG between fork and exec")]
 pub(crate) fn die_with_this_process(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the kernel was told; then nobody would end this process.
+        // The parent may have died before this call; then nothing would end this process.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
     };
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.

@@ -1,9 +1,9 @@
-//! The user that this process runs as, by the system's own list of users: `$USER` is whatever the caller wants it to be.
+//! The user of this process, from the system's own list of users: `$USER` is under the control of the caller.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Where the system lists its users.
+/// The system's list of users.
 const PASSWD: &str = "/etc/passwd";
 
 /// A user of this system.
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_called_as_the_system_says_or_by_number() {
+    fn a_user_has_the_name_of_the_list_or_its_number() {
         let passwd = "root:x:0:0:root:/root:/bin/bash\n\nodd\nada:x:1000:1000:Ada,,,:/home/ada:/bin/sh\nbob:x:1001\n";
         let found = |uid| User::find(uid, passwd);
         assert_eq!(found(1000), User { name: "ada".into(), home: Some("/home/ada".into()) });

@@ -1,7 +1,7 @@
-//! One datagram to one waiter. It carries nothing: it says "look again".
+//! Wakes one waiter by a datagram, which carries no data: it means "check again".
 //!
-//! Sockets live in a directory of the project whose path may be longer than the 108 bytes of a socket address, so
-//! they are bound and addressed through `/proc/self/fd`.
+//! The sockets are in a directory of the project whose path may be longer than the 108 bytes of a socket address, so they are
+//! bound and addressed through `/proc/self/fd`.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 
 use crate::{ids, private};
 
-/// How many sockets the first waiter of a process looks at, to clear away those of the dead: more than one, so that they become fewer.
+/// How many sockets the first waiter of a process checks for dead waiters: more than one, so that their number falls.
 const LEFTOVERS: usize = 8;
 
 /// The directory of the sockets.
@@ -24,11 +24,11 @@ pub struct Exchange {
     dir: File,
     path: PathBuf,
     sender: UnixDatagram,
-    /// Done by the first waiter: those who wait again and again would only delay each other.
+    /// Only the first waiter sweeps: repeated sweeps would delay processes that wait often.
     sweep: Once,
 }
 
-/// A place at which one waiter can be woken. It disappears with this value.
+/// The socket that wakes one waiter. It is removed on drop.
 pub struct Mailbox {
     address: Address,
     path: PathBuf,
@@ -36,7 +36,7 @@ pub struct Mailbox {
 }
 
 impl Exchange {
-    /// Uses `dir`, which must exist.
+    /// Opens the exchange in `dir`, which must exist.
     pub fn open(dir: &Path) -> io::Result<Exchange> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
@@ -48,7 +48,7 @@ impl Exchange {
         })
     }
 
-    /// Opens a place to be woken at, under a name that nobody else has.
+    /// Opens a mailbox under a unique name.
     pub fn mailbox(&self) -> io::Result<Mailbox> {
         let address = Address(format!("{}.wake", ids::short("w")).into());
         let socket = UnixDatagram::bind(self.short_path(&address))?;
@@ -62,7 +62,7 @@ impl Exchange {
         Ok(Mailbox { address, path, socket })
     }
 
-    /// A descriptor that wakes this mailbox with every write, and never blocks.
+    /// A descriptor that never blocks and wakes this mailbox with every write.
     pub fn sender_to(&self, mailbox: &Mailbox) -> io::Result<OwnedFd> {
         let sender = UnixDatagram::unbound()?;
         sender.set_nonblocking(true)?;
@@ -70,13 +70,13 @@ impl Exchange {
         Ok(sender.into())
     }
 
-    /// What tells this directory from every other one of this machine, by whatever path it is reached.
+    /// The identity of the directory on this machine, independent of the path that leads to it.
     pub fn identity(&self) -> io::Result<String> {
         let found = self.dir.metadata()?;
         Ok(format!("{}:{}", found.dev(), found.ino()))
     }
 
-    /// Wakes whoever waits there. A full mailbox already says all; a dead one is cleared away.
+    /// Wakes the waiter at an address. A full mailbox wakes its waiter anyway; a dead one is removed.
     pub fn wake(&self, address: &Address) -> io::Result<()> {
         if address.0.contains('/') {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "an address is a plain file name"));
@@ -94,21 +94,21 @@ impl Exchange {
         }
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub fn wake_all(&self) {
         let Ok(entries) = fs::read_dir(&self.path) else { return };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        // Who cannot be woken is gone, or looks by itself now and then.
+        // A waiter that cannot be woken is gone, or polls at its own interval.
         names.filter(|name| name.ends_with(".wake")).for_each(|name| drop(self.wake(&Address(name.into()))));
     }
 
-    /// Removes the sockets of waiters that were killed, looking at no more than `most` of those that are there. Returns how many.
+    /// Removes the sockets of killed waiters, checking at most `most` sockets. Returns the number of removed sockets.
     pub fn sweep(&self, most: usize) -> usize {
-        // What cannot be removed is in nobody's way.
+        // A socket that cannot be removed does no harm.
         self.deserted(most).iter().filter(|address| fs::remove_file(self.path.join(&*address.0)).is_ok()).count()
     }
 
-    /// The sockets, of at most so many, that nobody is bound to.
+    /// The sockets that no process is bound to, among at most `most` sockets.
     pub fn deserted(&self, most: usize) -> Vec<Address> {
         let Ok(entries) = fs::read_dir(&self.path) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -116,7 +116,7 @@ impl Exchange {
         sockets.filter(|address| self.is_deserted(address)).collect()
     }
 
-    /// Whether nobody is bound to a socket. To connect wakes nobody.
+    /// Whether no process is bound to a socket. Connecting wakes no waiter.
     fn is_deserted(&self, address: &Address) -> bool {
         let connected = UnixDatagram::unbound().and_then(|socket| socket.connect(self.short_path(address)));
         connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
@@ -128,12 +128,11 @@ impl Exchange {
 }
 
 impl Mailbox {
-    /// Where to be woken.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Takes out what has arrived, so that the next wait does not end at once.
+    /// Discards the datagrams that have arrived, so that the next wait does not end at once.
     pub fn empty(&self) {
         let mut byte = [0u8; 1];
         while self.socket.recv(&mut byte).is_ok() {}
@@ -148,7 +147,7 @@ impl AsFd for Mailbox {
 
 impl Drop for Mailbox {
     fn drop(&mut self) {
-        // If it cannot be removed, the first who gets no answer there removes it.
+        // If it cannot be removed, the next sender, which is refused, removes it.
         fs::remove_file(&self.path).ok();
     }
 }
@@ -159,7 +158,7 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     #[test]
-    fn a_waiter_is_woken_also_behind_a_very_long_path() {
+    fn a_waiter_behind_a_very_long_path_is_woken() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("d".repeat(200));
         fs::create_dir(&deep).unwrap();
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_dead_waiter_is_cleared_away() {
+    fn the_socket_of_a_dead_waiter_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let exchange = Exchange::open(dir.path()).unwrap();
         let mailbox = exchange.mailbox().unwrap();
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_of_the_dead_are_swept_and_those_of_the_living_are_not() {
+    fn a_sweep_removes_only_sockets_of_dead_waiters() {
         let dir = tempfile::tempdir().unwrap();
         let exchange = Exchange::open(dir.path()).unwrap();
         for number in 0..LEFTOVERS {
@@ -199,6 +198,6 @@ mod tests {
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert_eq!(left, [&*mailbox.address().0]);
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        assert_eq!(poll(&mut [PollFd::new(&mailbox, PollFlags::IN)], Some(&now)).unwrap(), 0, "it was not woken");
+        assert_eq!(poll(&mut [PollFd::new(&mailbox, PollFlags::IN)], Some(&now)).unwrap(), 0, "the sweep wakes no waiter");
     }
 }

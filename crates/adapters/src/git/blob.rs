@@ -1,11 +1,12 @@
-//! The ids that git gives to files: a file whose bytes have the id that a commit names is exactly the file of that commit, and no git has to be
-//! asked. A file that git filters, or whose line ends it converts, has another id, and then git is asked.
+//! The ids that git gives to files. A file whose bytes have the id in a commit is exactly the file of that commit,
+//! which saves a run of git. A file that git filters, or whose line ends it converts, has another id; then git must
+//! decide.
 
 use std::io::{self, Read};
 
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
-/// How much of a file is read at once.
+/// The size of one read.
 const PIECE: usize = 64 << 10;
 
 /// Whether these bytes, `size` of them, are the blob with this id.
@@ -30,7 +31,7 @@ pub(super) fn is_blob(id: &str, size: u64, mut bytes: impl Read) -> io::Result<b
     Ok(read == size && found == id)
 }
 
-/// Repositories have one of two kinds of ids, which differ in their length.
+/// A repository uses one of two hashes, which differ in their length.
 fn algorithm(id: &str) -> Option<&'static Algorithm> {
     match id.len() {
         40 => Some(&SHA1_FOR_LEGACY_USE_ONLY),
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_blob_is_known_by_either_kind_of_id() {
+    fn a_blob_matches_its_sha1_and_its_sha256() {
         let ids =
             ["78981922613b2afb6025042ff6bd878ac1994e85", "f8625e43f9e04f24291f77cdbe4c71b3c2a3b0003f60419b3ed06a058d766c8b"];
         for id in ids {

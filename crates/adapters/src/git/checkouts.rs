@@ -1,4 +1,4 @@
-//! Where a branch is checked out, and whether that checkout has changes.
+//! The checkouts of a branch, and whether they have changes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,12 +11,13 @@ use super::{Git, GitError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Checkout {
     pub(super) path: PathBuf,
-    /// A rebase of the branch has begun there and is not over: the branch will move when it is.
+    /// A rebase of the branch is in progress there; the branch moves when it ends.
     pub(super) is_rebasing: bool,
 }
 
 impl Git {
-    /// The checkouts of a branch. One whose directory is gone is none, unless somebody has locked it: then it will come back.
+    /// The checkouts of a branch. One whose directory is gone does not count, but is an error if its worktree is
+    /// locked: it will come back.
     pub(super) fn checkouts(&self, branch: &str) -> Result<Vec<Checkout>, GitError> {
         let name = format!("refs/heads/{branch}");
         let list = self.get(&["worktree", "list", "--porcelain", "-z"])?;
@@ -25,7 +26,7 @@ impl Git {
         for line in list.split(|byte| *byte == 0) {
             if let Some(directory) = line.strip_prefix(b"worktree ") {
                 let directory = PathBuf::from(OsStr::from_bytes(directory));
-                // The first is the main one.
+                // The main checkout is listed first.
                 path = Some(if main.is_none() { self.main(directory)? } else { directory });
                 main = main.or_else(|| path.clone());
                 gone = None;
@@ -44,8 +45,8 @@ impl Git {
         Ok(found)
     }
 
-    /// The main checkout. Git lists the directory around its own as such, which is not that of a submodule, nor that of a
-    /// repository whose `.git` is kept elsewhere.
+    /// The main checkout. Git lists the parent of its own directory, which is wrong for a submodule and for a
+    /// repository whose `.git` is elsewhere.
     fn main(&self, listed: PathBuf) -> Result<PathBuf, GitError> {
         if listed.join(".git").exists() {
             return Ok(listed);
@@ -53,11 +54,11 @@ impl Git {
         let is_here = self.place("--git-dir")? == self.common()?;
         let git = if is_here { self.clone() } else { self.at(&listed) };
         let top = git.ask(&["rev-parse", "--show-toplevel"])?;
-        // One without any, or one that nobody knows from here: then git says so when it is asked about it.
+        // There is no main checkout, or its path is unknown from here; git reports that when it runs there.
         Ok(if top.status == 0 { OsStr::from_bytes(top.stdout.strip_suffix(b"\n").unwrap_or(&top.stdout)).into() } else { listed })
     }
 
-    /// Where a rebase of a branch is under way. Git lists such a worktree as one without a branch.
+    /// The worktrees in which a rebase of a branch is in progress. Git lists them without a branch.
     fn rebasing(&self, name: &str, main: &Path) -> Result<Vec<PathBuf>, GitError> {
         let common = self.common()?;
         let is_rebasing = |dir: &Path| {
@@ -74,34 +75,36 @@ impl Git {
         Ok(found)
     }
 
-    /// What in a checkout differs from its commit, new files and changes inside of submodules included.
+    /// The paths in a checkout that differ from its commit, including new files and changes inside of submodules. New
+    /// directories are listed as one path.
     pub(super) fn changes(&self, checkout: &Checkout) -> Result<Vec<String>, GitError> {
         self.differing(checkout, &["--untracked-files=normal"])
     }
 
-    /// Every file of the checkout that differs from its commit, new ones included.
+    /// Every file of the checkout that differs from its commit, including all files of new directories.
     pub(super) fn every_change(&self) -> Result<Vec<String>, GitError> {
         let checkout = Checkout { path: self.directory.clone(), is_rebasing: false };
         self.differing(&checkout, &["--untracked-files=all"])
     }
 
-    /// Whether no file differs that would be in the way of a merge, as far as that can be said without knowing its result.
+    /// Whether no tracked file differs, which could be in the way of a merge. Says nothing about new files: the result
+    /// is not known yet.
     pub(super) fn can_move(&self, checkout: &Checkout) -> Result<bool, GitError> {
         Ok(self.differing(checkout, &["--untracked-files=no", "--ignore-submodules=dirty"])?.is_empty())
     }
 
-    /// A submodule that is at another commit is no change: it stays where it is when the branch around it moves, until somebody
-    /// updates it. Banksman's own files are none either: a setting that is changed must not hold up a merge.
+    /// A submodule at another commit is no change: it stays where it is when the branch around it moves, until the user
+    /// updates it. Banksman's own files do not count either: a changed setting must not hold up a merge.
     fn differing(&self, checkout: &Checkout, changes: &[&str]) -> Result<Vec<String>, GitError> {
         let args = [&["status", "--porcelain=v2", "--no-renames", "-z"], changes].concat();
         let list = self.at(&checkout.path).get(&args)?;
-        // Settings of the user's can ask for more lines, which begin in this way.
+        // The user's settings can add header lines, which begin with `# `.
         let entries = list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty() && !entry.starts_with(b"# "));
         let paths = entries.filter(|entry| !entry.starts_with(b"1 .M SC.. ")).map(path_of);
         Ok(paths.filter(|path| !is_own(path)).collect())
     }
 
-    /// What has begun in a checkout and is not over. It will move the branch when it is, even if no file has changed.
+    /// The operation that is in progress in a checkout. It moves the branch when it ends, even if no file has changed.
     pub(super) fn under_way(&self, checkout: &Checkout) -> Result<Option<&'static str>, GitError> {
         if checkout.is_rebasing {
             return Ok(Some("rebase"));
@@ -121,7 +124,7 @@ impl Git {
     }
 }
 
-/// Where git keeps what belongs to a checkout, if that is a directory in which heads are files.
+/// Git's directory for a checkout, if heads are files there.
 fn own_dir(checkout: &Path) -> Option<PathBuf> {
     let link = checkout.join(".git");
     let own = match fs::read(&link) {
@@ -131,12 +134,12 @@ fn own_dir(checkout: &Path) -> Option<PathBuf> {
     (own.join("HEAD").exists() && !own.join("reftable").exists()).then_some(own)
 }
 
-/// Whether a path belongs to the folder of a project, wherever in the repository that is.
+/// Whether a path is inside of a project's folder, anywhere in the repository.
 fn is_own(path: &str) -> bool {
     path.split('/').any(|part| part == ".banksman")
 }
 
-/// The path in a line of `git status`. It comes last, after so many words as the kind of the line says.
+/// The path in an entry of `git status`. It is the last field; the kind of the entry determines the number of fields before it.
 fn path_of(entry: &[u8]) -> String {
     let before = match entry.first() {
         Some(b'1') => 8,

@@ -1,4 +1,4 @@
-//! Collecting what a task has left in its worktree: its commits, and what it has not committed, as one commit that can land.
+//! Collecting the work of a task from its worktree: its commits, and its uncommitted changes, as one commit that can land.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,59 +7,58 @@ use std::path::{Path, PathBuf};
 
 use super::checkouts::Checkout;
 use super::worktree::{Found, Repository, branch_at};
-use super::{Git, GitError, Id, system, zero_separated};
+use super::{Git, GitError, Id, file_names, system, zero_separated};
 
-/// The file in git's own directory of a worktree that says which merge we have begun there, and with conflicts in which files.
+/// The file in git's directory for a worktree that notes the merge that we have begun there, and its conflicting files.
 const OWN_MERGE: &str = "banksman-merge";
 
-/// How many files are named.
+/// How many files a message names.
 const NAMED: usize = 10;
 
-/// What is done with files that a task has not committed.
+/// What to do with uncommitted files of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Leftovers {
     #[default]
     Commit,
-    /// The author commits them.
+    /// Return the work to its author, who commits them.
     Return,
-    /// A person decides.
+    /// Let a person decide.
     Ask,
 }
 
-/// What is to be collected.
+/// The options of a collection.
 #[derive(Debug, Clone, Copy)]
 pub struct Collecting<'a> {
-    /// The branch that it is to land on.
+    /// The branch that the work lands on.
     pub target: &'a str,
-    /// The branch of the worktree, should the directory be gone.
+    /// The branch of the worktree, used if the directory is gone.
     pub branch: &'a str,
-    /// The message of a commit with what was not committed.
+    /// The message of the commit of uncommitted files.
     pub title: &'a str,
-    /// What is done with that.
     pub leftovers: Leftovers,
     /// Files that were copied into the worktree, and must not land.
     pub copied: &'a [String],
 }
 
-/// What a worktree has that can land.
+/// The result of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collected {
     Commit {
         commit: String,
-        /// The branch that it is on.
         branch: Option<String>,
     },
-    /// Nothing that the target has not.
+    /// The target has everything already.
     Nothing,
-    /// Something that its author has to repair first.
+    /// The author has to repair this first.
     Unfinished(String),
-    /// Files that were not committed, and a person says whether they are.
+    /// There are uncommitted files, and a person decides about them.
     Uncommitted(String),
 }
 
 impl Repository {
-    /// Collects what is in a worktree. What was not committed is committed there, so that whoever continues in it finds it so. Hooks are
-    /// not asked: they belong to the commits of people, and the check of the queue is asked about this one.
+    /// Collects the work from a worktree. Uncommitted files are committed in the worktree itself, so that a run that
+    /// continues there finds them committed. Hooks do not run: they are for the commits of people, and the check of the
+    /// queue tests this commit.
     pub fn collect(&self, path: &Path, what: Collecting<'_>) -> Result<Collected, GitError> {
         let (commit, branch) = match self.find(path)? {
             Found::Worktree => {
@@ -70,7 +69,7 @@ impl Repository {
                     Err(unfinished) => return Ok(unfinished),
                 }
             }
-            // What was committed is in the repository.
+            // Committed work is in the repository.
             Found::Nothing | Found::Unfinished | Found::Deleted | Found::Other => match self.git.tip(what.branch)? {
                 Some(tip) => (tip, Some(what.branch.to_owned())),
                 None => return Ok(Collected::Nothing),
@@ -88,14 +87,14 @@ impl Repository {
         Ok(Collected::Commit { commit, branch })
     }
 
-    /// Commits what is not committed in a worktree in which nothing is under way.
+    /// Commits all changes in a worktree in which no operation is in progress.
     pub(super) fn commit_all(&self, path: &Path, title: &str) -> Result<(), GitError> {
         let git = self.git.at(path);
         let what = Collecting { target: "", branch: "", title, leftovers: Leftovers::Commit, copied: &[] };
         self.commit_leftovers(path, &git, what).map(drop)
     }
 
-    /// The commit of a worktree, after what was not committed is.
+    /// Commits the uncommitted files of a worktree and returns its commit.
     fn commit_leftovers(&self, path: &Path, git: &Git, what: Collecting<'_>) -> Result<Result<Id, Collected>, GitError> {
         let own = self.own_dir(path)?;
         let head = git.line(&["rev-parse", "--verify", "HEAD"])?;
@@ -104,12 +103,12 @@ impl Repository {
             Err(reason) => return Ok(Err(Collected::Unfinished(reason))),
         };
         let (tree, incomplete) = self.snapshot(git, &own, &head, &[], &self.put_inside(path, git)?)?;
-        // What git cannot take in, such as a file whose filter is missing, must not be left behind silently.
+        // A file that git cannot add, for example because its filter is missing, must not be left behind silently.
         if let Some(said) = incomplete {
             return Err(GitError::Failed { what: "add".into(), said });
         }
         let names = git.get(&["diff-tree", "-r", "-z", "--no-renames", "--name-only", &head, &tree])?;
-        let files: Vec<String> = zero_separated(&names).map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let files = file_names(&names);
         if files.is_empty() && merged.is_none() {
             return Ok(Ok(head));
         }
@@ -128,9 +127,9 @@ impl Repository {
         if answer.status != 0 {
             return Err(answer.failed());
         }
-        let commit = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+        let commit = answer.text();
         git.get(&["update-ref", "-m", "banksman: commit what was left", "HEAD", &commit, &head])?;
-        // The files are what they were; only the index follows.
+        // The files are unchanged; only the index follows the new commit.
         git.get(&["read-tree", "--reset", &commit])?;
         git.ask(&["update-index", "-q", "--refresh"])?;
         if merged.is_some() {
@@ -139,8 +138,8 @@ impl Repository {
         Ok(Ok(commit))
     }
 
-    /// The commit that is being merged in a worktree, if we have begun that and nothing of it is left to resolve. Anything else that is under
-    /// way is its author's business.
+    /// The commit that is being merged in a worktree, if the merge is ours and has no conflicts left. The inner error
+    /// is for the author: another operation is in progress, or conflicts are left.
     fn merge_under_way(&self, path: &Path, git: &Git, own: &Path, head: &Id) -> Result<Result<Option<Id>, String>, GitError> {
         let is_rebasing = own.join("rebase-merge").exists() || own.join("rebase-apply").exists();
         let checkout = Checkout { path: path.to_owned(), is_rebasing };
@@ -148,14 +147,13 @@ impl Repository {
             fs::remove_file(own.join(OWN_MERGE)).ok();
             return Ok(Ok(None));
         };
-        let merging = git.ask(&["rev-parse", "--quiet", "--verify", "MERGE_HEAD"])?;
-        let merging = String::from_utf8_lossy(&merging.stdout).trim().to_owned();
+        let merging = git.ask(&["rev-parse", "--quiet", "--verify", "MERGE_HEAD"])?.text();
         let note = fs::read(own.join(OWN_MERGE)).unwrap_or_default();
         let mut note = note.split(|byte| *byte == 0);
         if merging.is_empty() || note.next() != Some(merging.as_bytes()) {
             return Ok(Err(format!("a {doing} is in progress in the worktree")));
         }
-        // Somebody was killed after the commit.
+        // A process was killed after the commit.
         if git.contains(head, &merging)? {
             self.end_own_merge(git, own)?;
             return Ok(Ok(None));
@@ -180,13 +178,14 @@ impl Repository {
         })
     }
 
-    /// Notes that a merge in a worktree is one that we have begun, with conflicts in these files.
+    /// Notes that the merge in a worktree is ours, and its conflicting files.
     pub(super) fn note_merge(&self, own: &Path, commit: &str, files: &[u8]) -> Result<(), GitError> {
         let note = own.join(OWN_MERGE);
         fs::write(&note, [commit.as_bytes(), b"\0", files].concat()).map_err(system(&note))
     }
 
-    /// The repositories that somebody has put into a worktree, seen from its top: only their commits would land, and those are nowhere else.
+    /// The untracked repositories inside of a worktree, relative to its top. Git would commit only a reference to their
+    /// commits, which exist nowhere else.
     fn put_inside(&self, path: &Path, git: &Git) -> Result<Vec<PathBuf>, GitError> {
         let list = git.get(&["ls-files", "-z", "--others", "--exclude-standard", "--directory", "--full-name", "--", ":/"])?;
         let mut open: Vec<PathBuf> = zero_separated(&list)
@@ -206,11 +205,10 @@ impl Repository {
         Ok(found)
     }
 
-    /// Whether a commit brings nothing to a branch: all its commits are there, or it has taken back all that it did.
+    /// Whether a commit brings nothing to a branch: the branch has all its commits, or they revert each other.
     fn changes_nothing(&self, commit: &Id, target: &str) -> Result<bool, GitError> {
         let Some(tip) = self.git.tip(target)? else { return Ok(false) };
-        let base = self.git.ask(&["merge-base", &tip, commit])?;
-        let base = String::from_utf8_lossy(&base.stdout).trim().to_owned();
+        let base = self.git.ask(&["merge-base", &tip, commit])?.text();
         if base.is_empty() || base == *commit {
             return Ok(base == *commit);
         }
@@ -229,7 +227,7 @@ impl Repository {
             let mut args: Vec<&str> = vec!["ls-tree", "-r", "-z", "--name-only", "--full-tree", tree, "--"];
             args.extend(what.copied.iter().map(|name| name.trim_end_matches('/')));
             let names = self.git.get(&args)?;
-            Ok(zero_separated(&names).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+            Ok(file_names(&names))
         };
         let before = list(&tip)?;
         Ok(list(commit)?.into_iter().filter(|name| !before.contains(name)).collect())

@@ -1,7 +1,7 @@
-//! `git gc` is kept away while a merge makes commits that nothing refers to yet.
+//! Keeps `git gc` away while a merge makes commits that no ref reaches yet.
 //!
-//! Git writes `gc.pid` in its directory, with the process and the host, while it clears away unused objects, and refuses to
-//! begin as long as such a process lives. So does a merge. One that was killed leaves a file that git takes for nothing.
+//! While git collects unused objects, `gc.pid` in its directory names the process and the host, and another `git gc`
+//! refuses to begin while such a process lives. A merge writes the same file. Git ignores the file of a killed merge.
 
 use std::fs;
 use std::io;
@@ -13,17 +13,17 @@ use rustix::process::{Pid, test_kill_process};
 use super::journal::{Journal, is_same_file};
 use super::{GitError, system};
 
-/// How long a merge waits for the end of a `git gc`. Then it goes on, and looks whether everything is there.
+/// How long a merge waits for the end of a `git gc`. After that it continues, and checks that no object is missing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How old a lock of that file is when nobody will remove it.
+/// The age of a lock of that file at which its owner must be dead.
 const ABANDONED: Duration = Duration::from_secs(3);
 
-/// How old the file may be until nobody believes it any more.
+/// The age at which git ignores the file.
 const FORGOTTEN: Duration = Duration::from_secs(12 * 3_600);
 
 impl Journal {
-    /// Keeps `git gc` away. If one is at work already, its end is waited for.
+    /// Keeps `git gc` away. Waits for the end of one that is running.
     pub(super) fn keep_collection_away(&self) -> Result<(), GitError> {
         let (own, name, lock) = (self.path("gc.pid"), self.common().join("gc.pid"), self.common().join("gc.pid.lock"));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -33,7 +33,7 @@ impl Journal {
             match fs::hard_link(&own, &lock) {
                 Ok(()) if is_collecting(&name, &host) => fs::remove_file(&lock).map_err(system(&lock))?,
                 Ok(()) => return fs::rename(&lock, &name).map_err(system(&name)),
-                // Nobody can begin as long as a lock is there that a killed git has left.
+                // While the lock of a killed git exists, no other `git gc` can begin.
                 Err(_) if is_abandoned(&lock) && !is_collecting(&name, &host) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(system(&lock)(error)),
@@ -43,13 +43,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a `git gc` is at work in spite of that.
+    /// Whether a `git gc` is running nevertheless.
     pub(super) fn is_being_collected(&self) -> bool {
         let name = self.common().join("gc.pid");
         name.exists() && !self.is_ours(&name)
     }
 
-    /// Whether git may fail because somebody clears away unused objects at the same time.
+    /// Whether git may have failed because unused objects were collected at the same time.
     pub(super) fn may_be_collecting(&self, error: &GitError) -> bool {
         let said = error.to_string();
         let is_missing = [
@@ -71,7 +71,7 @@ impl Journal {
     pub(super) fn let_collect(&self) {
         for name in ["gc.pid", "gc.pid.lock"].map(|name| self.common().join(name)) {
             if self.is_ours(&name) {
-                // Git takes it for nothing when this process has ended.
+                // If it stays, git ignores it once this process has ended.
                 fs::remove_file(name).ok();
             }
         }
@@ -82,13 +82,13 @@ impl Journal {
     }
 }
 
-/// Whether a lock is older than any that somebody is about to turn into `gc.pid`, which takes milliseconds.
+/// Whether a lock is too old to become `gc.pid`, which takes milliseconds.
 fn is_abandoned(lock: &Path) -> bool {
     let changed = fs::symlink_metadata(lock).and_then(|file| file.modified());
     changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > ABANDONED))
 }
 
-/// Whether the process that has written the file lives, as far as that can be known. Git asks in the same way.
+/// Whether the process that has written the file may live. Git uses the same test.
 fn is_collecting(name: &Path, host: &str) -> bool {
     let is_old = |at: SystemTime| at.elapsed().is_ok_and(|age| age > FORGOTTEN);
     if fs::metadata(name).and_then(|file| file.modified()).map_or(true, is_old) {

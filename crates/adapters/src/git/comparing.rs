@@ -1,27 +1,26 @@
-//! What was done in a worktree, as a patch.
+//! The changes in a worktree, as a patch.
 
 use std::path::Path;
 
 use super::saving::Saved;
 use super::worktree::Repository;
-use super::{GitError, Id, zero_separated};
+use super::{GitError, Id, file_names};
 
-/// How many commits that no branch has are named.
+/// How many commits that no branch has are listed.
 const COMMITS: usize = 100;
 
 /// The difference between two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diff {
-    /// The commit that it is compared with.
+    /// The commit that the state is compared with.
     pub base: String,
-    /// The files that differ.
     pub files: Vec<String>,
-    /// The commits in between, or beside it, one line each.
+    /// The saved commits that no branch has, one line each.
     pub commits: Vec<String>,
     pub patch: Vec<u8>,
 }
 
-/// How many lines were added and removed.
+/// The numbers of added and removed lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiffSize {
     pub added: u64,
@@ -29,7 +28,8 @@ pub struct DiffSize {
 }
 
 impl Repository {
-    /// How much the files of a worktree differ from its base. New files count once they are added. Nothing is written.
+    /// The size of the difference between the files of a worktree and its base. New files count once they are added.
+    /// Writes nothing.
     pub fn size(&self, path: &Path, base: &str) -> Result<DiffSize, GitError> {
         let lines = self.git.at(path).get(&["diff", "--numstat", "--no-ext-diff", base, "--"])?;
         let mut size = DiffSize::default();
@@ -42,18 +42,18 @@ impl Repository {
         Ok(size)
     }
 
-    /// What the files of a worktree have that its base has not, committed or not, new files included.
+    /// The difference from the base of a worktree to its files, committed or not, including new files.
     pub fn diff(&self, path: &Path, base: &str) -> Result<Diff, GitError> {
         let tree = self.tree_of_files(path)?;
         self.between(base, &tree, Vec::new())
     }
 
-    /// What the files of a saved state have that its HEAD had not, and the other commits that it holds.
+    /// The difference from the HEAD of a saved state to its files, and the other commits that it holds.
     pub fn diff_of_saved(&self, saved: &Saved) -> Result<Diff, GitError> {
         let parents = self.git.line(&["rev-parse", &format!("{}^@", saved.commit)])?;
         let mut parents = parents.lines().map(str::to_owned);
         let base = parents.next().unwrap_or_else(|| saved.commit.clone());
-        // No branch may have the commits that it was made on any more.
+        // The commits below the saved state that no branch has any more.
         let lost =
             ["log", &format!("--max-count={COMMITS}"), "--format=%h %s", &base, "--not", "--branches", "--tags", "--remotes"];
         let lost = self.git.line(&lost)?;
@@ -66,7 +66,7 @@ impl Repository {
 
     fn between(&self, base: &str, tree: &Id, commits: Vec<String>) -> Result<Diff, GitError> {
         let names = self.git.get(&["diff", "--name-only", "-z", base, tree, "--"])?;
-        let files = zero_separated(&names).map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let files = file_names(&names);
         let patch = self.git.get(&["diff", "--no-color", "--no-ext-diff", base, tree, "--"])?;
         Ok(Diff { base: base.into(), files, commits, patch })
     }

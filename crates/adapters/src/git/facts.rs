@@ -1,11 +1,11 @@
-//! What is known of branches.
+//! Facts about branches: whether one exists, is clean, is merged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Git, GitError, Id, check, journal};
 
-/// Who the commit is from that only exists to be compared.
+/// The author of commits that are made for comparison only.
 pub(super) const NOBODY: [(&str, &str); 6] = [
     ("GIT_AUTHOR_NAME", "banksman"),
     ("GIT_AUTHOR_EMAIL", "banksman@localhost"),
@@ -16,19 +16,18 @@ pub(super) const NOBODY: [(&str, &str); 6] = [
 ];
 
 impl Git {
-    /// Whether there is a branch of this name, here or as it was last seen on a remote (`origin/main`).
+    /// Whether there is a branch of this name, local or as last fetched from a remote (`origin/main`).
     pub fn branch_exists(&self, branch: &str) -> Result<bool, GitError> {
         Ok(self.seen(branch)?.is_some())
     }
 
-    /// Whether the checkout of a branch has no changes and no new files, wherever it is checked out. A branch that is not
-    /// checked out has none.
+    /// Whether all checkouts of a branch have no changes and no new files. A branch that is not checked out has none.
     pub fn branch_clean(&self, branch: &str) -> Result<bool, GitError> {
         Ok(self.branch_changes(branch)?.is_none())
     }
 
-    /// The first checkout of a branch that is not clean, with the files that are changed or new. There are none where only a
-    /// merge or the like has begun.
+    /// The first checkout of a branch that is not clean, with its changed and new files. The list is empty if only a
+    /// merge or the like is in progress.
     pub fn branch_changes(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
         match self.unclean(branch)? {
@@ -48,9 +47,9 @@ impl Git {
         Ok(None)
     }
 
-    /// Whether all that is in a branch is in another: its commits; or what a merge of ours has made of them, as recorded; or
-    /// merging it again would change nothing; or there are commits with equal changes, or one commit with all its changes, which
-    /// was changed again since.
+    /// Whether a branch is merged into another. The other branch has its commits, or what a merge of ours has made of
+    /// them, as recorded; or merging it again would change nothing; or the other has commits with equal changes, or one
+    /// commit with all its changes, even if later commits have changed these lines again.
     pub fn is_merged(&self, branch: &str, into: &str) -> Result<bool, GitError> {
         let known = |name: &str| self.seen(name)?.ok_or_else(|| GitError::NoBranch(name.into()));
         let (tip, at) = (known(branch)?, known(into)?);
@@ -64,7 +63,7 @@ impl Git {
     /// Whether a merge of a commit into another would leave the files as they are.
     fn changes_nothing(&self, into: &Id, commit: &Id) -> Result<bool, GitError> {
         let answer = self.ask(&["merge-tree", "--write-tree", "--no-messages", into, commit])?;
-        // There are conflicts, or no commit that both have.
+        // There are conflicts, or no common ancestor.
         if answer.status != 0 {
             return Ok(false);
         }
@@ -77,7 +76,7 @@ impl Git {
         self.find(branch, &["refs/heads/"])
     }
 
-    /// The tip of a local branch, and the branch that it is another name of.
+    /// The tip of a local branch, and the branch that it is an alias of.
     pub(super) fn branch(&self, branch: &str) -> Result<Option<(Id, Option<String>)>, GitError> {
         check(branch)?;
         let name = format!("refs/heads/{branch}");
@@ -92,7 +91,7 @@ impl Git {
         }))
     }
 
-    /// The branch that a branch is another name of.
+    /// The branch that a branch is an alias of.
     pub(super) fn alias_of(&self, branch: &str) -> Result<Option<String>, GitError> {
         let answer = self.ask(&["symbolic-ref", "--quiet", &format!("refs/heads/{branch}")])?;
         let name = String::from_utf8_lossy(&answer.stdout);
@@ -103,8 +102,8 @@ impl Git {
         self.find(branch, &["refs/heads/", "refs/remotes/"])
     }
 
-    /// The tip of the branch with exactly this name, in the first of these places that has it. Unlike `rev-parse`, this takes no
-    /// name for an expression such as `main~1`.
+    /// The tip of the branch with exactly this name, in the first of these namespaces that has it. Unlike `rev-parse`,
+    /// this accepts no expression such as `main~1`.
     fn find(&self, branch: &str, places: &[&str]) -> Result<Option<Id>, GitError> {
         check(branch)?;
         let names: Vec<String> = places.iter().map(|place| format!("{place}{branch}")).collect();
@@ -116,25 +115,25 @@ impl Git {
         Ok(names.iter().find_map(exactly))
     }
 
-    /// Whether a commit is `other` or comes after it.
+    /// Whether a commit is `other` or a descendant of it.
     pub(super) fn contains(&self, commit: &Id, other: &Id) -> Result<bool, GitError> {
         self.says(&["merge-base", "--is-ancestor", other, commit])
     }
 
-    /// Whether every commit that is missing in `into` has one there with an equal change.
+    /// Whether every commit of `branch` that is missing in `into` has an equal change there.
     fn has_equal_changes(&self, into: &Id, branch: &Id) -> Result<bool, GitError> {
-        // The comparison passes over merges, which can have changes of their own.
+        // `git cherry` skips merges, which can have changes of their own.
         if !self.get(&["rev-list", "--merges", "--max-count=1", branch, &format!("^{into}")])?.is_empty() {
             return Ok(false);
         }
         Ok(self.line(&["cherry", into, branch])?.lines().all(|line| line.starts_with("- ")))
     }
 
-    /// Whether a commit of `into` has all changes of the branch at once, or there are none.
+    /// Whether one commit of `into` has all changes of the branch, or the branch has none.
     fn has_squashed(&self, into: &Id, branch: &Id) -> Result<bool, GitError> {
         let base = self.ask(&["merge-base", into, branch])?;
         let base = match base.status {
-            0 => String::from_utf8_lossy(&base.stdout).trim().to_owned(),
+            0 => base.text(),
             1 => return Ok(false),
             _ => return Err(base.failed()),
         };
@@ -142,7 +141,7 @@ impl Git {
         if self.line(&["rev-parse", "--verify", &format!("{base}^{{tree}}")])? == tree {
             return Ok(true);
         }
-        // The same commit each time, so that looking often leaves one unused object behind, not many.
+        // The same commit each time, so that repeated checks leave one unused object behind, not many.
         let args = ["commit-tree", &tree, "-p", &base, "-m", "squashed"];
         let mut command = self.command(&args);
         command.envs(NOBODY);
@@ -150,17 +149,17 @@ impl Git {
         if answer.status != 0 {
             return Err(answer.failed());
         }
-        let squashed = String::from_utf8_lossy(&answer.stdout).trim().to_owned();
+        let squashed = answer.text();
         Ok(self.line(&["cherry", into, &squashed])?.starts_with("- "))
     }
 }
 
-/// Whether a name is surely one of a branch, and its file no other file of git's.
+/// Whether a name surely is a branch name whose ref file is no other file of git's.
 fn is_plain(branch: &str) -> bool {
     branch.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock"))
 }
 
-/// The commit that a file of a ref has. There is no such file if the ref is packed, or kept in another way: then git knows.
+/// Reads the commit from a loose ref file. There is none if the ref is packed or stored in another way; then git must be asked.
 fn loose(file: &Path) -> Option<Id> {
     if !fs::symlink_metadata(file).ok()?.is_file() {
         return None;

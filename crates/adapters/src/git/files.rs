@@ -1,8 +1,8 @@
-//! Single files below a directory in which somebody else may change anything at any moment.
+//! Single files below a directory in which another process may change anything at any moment.
 //!
-//! A file is never written in place: it is put into a place that is free, taken away as a whole, or exchanged with another one,
-//! each in one step of the file system. So whoever looks afterwards at what was taken away sees exactly what was there.
-//! Directories on the way are never followed if they are links.
+//! A file is never written in place: it is moved to a free path, moved away, or exchanged with another file, each in
+//! one atomic step of the file system. So a file that was moved away has exactly the content that it had in its place.
+//! Parent directories that are links are never followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -19,28 +19,28 @@ use rustix::io::Errno;
 use super::blob::is_blob;
 use super::writers::has_writer;
 
-/// Copies an index of git. Its age is kept: a file that was changed in the second in which the index was written looks unchanged to git unless the
-/// index is as old as the file.
+/// Copies an index of git with its modification time: a file that was changed in the second in which the index was
+/// written looks unchanged to git unless the index is as old as the file.
 pub(super) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let modified = fs::metadata(from)?.modified()?;
     fs::copy(from, to)?;
     File::options().write(true).open(to)?.set_modified(modified)
 }
 
-/// What tells whether a file is still the same, with the same content.
+/// The metadata that shows whether a file is still the same, with the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     device: u64,
     inode: u64,
     size: i64,
     modified: (i64, i64),
-    /// When anything about it has changed, its name included.
+    /// The time of the last change of the inode, which includes renames.
     changed: (i64, i64),
     mode: u32,
 }
 
 impl Stamp {
-    /// Whether it is the same file with the same content, maybe under another name.
+    /// Whether both are the same file with the same content, maybe under different names.
     pub(super) fn is_same_content(&self, other: &Stamp) -> bool {
         (self.device, self.inode, self.size, self.modified) == (other.device, other.inode, other.size, other.modified)
     }
@@ -76,7 +76,7 @@ impl Root {
         &self.path
     }
 
-    /// What is at a place, directories excluded.
+    /// The stamp of the file at a path. A directory has none.
     pub(super) fn stamp(&self, path: &Path) -> io::Result<Option<Stamp>> {
         let stat = match self.place(path, false).and_then(|(parent, name)| Ok(statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)) {
             Ok(stat) => stat,
@@ -96,7 +96,7 @@ impl Root {
         }))
     }
 
-    /// Whether a file is, byte by byte, what an index says (`MODE ID`). If not, git may still take it for the same.
+    /// Whether a file is, byte by byte, the one of an index entry (`MODE ID`). If not, git may still consider it unchanged.
     pub(super) fn is_exactly(&self, path: &Path, entry: &str) -> io::Result<bool> {
         let Some((mode, id)) = entry.split_once(' ') else { return Ok(false) };
         let (parent, name) = self.place(path, false)?;
@@ -131,7 +131,7 @@ impl Root {
         Ok(renameat_with(there, from, here, to, RenameFlags::EXCHANGE)?)
     }
 
-    /// Moves a file here from below another directory, if nothing is in its place.
+    /// Moves a file here from below another directory, if its path is free.
     pub(super) fn put(&self, path: &Path, from: &Root) -> io::Result<()> {
         let ((there, source), (here, name)) = (from.place(path, false)?, self.place(path, true)?);
         match renameat_with(&there, &source, &here, &name, RenameFlags::NOREPLACE) {
@@ -143,13 +143,13 @@ impl Root {
         }
     }
 
-    /// Moves a file from here to below another directory, where its place is free: nobody else writes there.
+    /// Moves a file from here to below another directory, where its path is free: no other process writes there.
     pub(super) fn take(&self, path: &Path, to: &Root) -> io::Result<()> {
         let ((here, name), (there, target)) = (self.place(path, false)?, to.place(path, true)?);
         Ok(renameat(here, name, there, target)?)
     }
 
-    /// Removes the directories around a path that are empty, from the inside to the outside.
+    /// Removes the empty parent directories of a path, the innermost first.
     pub(super) fn prune(&self, path: &Path) {
         for directory in path.ancestors().skip(1).filter(|part| !part.as_os_str().is_empty()) {
             if !self.remove_directory(directory) {
@@ -163,7 +163,7 @@ impl Root {
         self.place(path, false).is_ok_and(|(parent, name)| unlinkat(parent, name, AtFlags::REMOVEDIR).is_ok())
     }
 
-    /// Removes a directory that has nothing but directories in it.
+    /// Removes a directory that contains nothing but directories.
     pub(super) fn remove_empty(&self, path: &Path) -> bool {
         let entries = std::fs::read_dir(self.path.join(path)).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -172,7 +172,7 @@ impl Root {
         self.remove_directory(path)
     }
 
-    /// Makes a directory, and says whether it was not there.
+    /// Makes a directory, and returns whether it is new.
     pub(super) fn make_directory(&self, path: &Path) -> io::Result<bool> {
         let (parent, name) = self.place(path, true)?;
         match mkdirat(parent, name, Mode::from_raw_mode(0o777)) {
@@ -182,7 +182,7 @@ impl Root {
         }
     }
 
-    /// The directory that a path is in, and its name there.
+    /// The parent directory of a path, and the name in it.
     fn place(&self, path: &Path, create: bool) -> io::Result<(OwnedFd, OsString)> {
         let mut names: Vec<&OsStr> = Vec::new();
         for part in path.components() {
@@ -213,12 +213,12 @@ fn open_file(parent: &OwnedFd, name: &OsStr) -> io::Result<File> {
     Ok(File::from(openat(parent, name, flags, Mode::empty())?))
 }
 
-/// Whether the file system can exchange two things, tried with two empty directories.
+/// Whether the file system can exchange two entries, tested with two empty directories.
 pub(super) fn can_exchange(one: &Path, other: &Path) -> bool {
     renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, RenameFlags::EXCHANGE).is_ok()
 }
 
-/// Whether an error says that there is no such file, because of a directory on the way if need be.
+/// Whether an error means that there is no such file, maybe because of one of its parents.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }

@@ -1,19 +1,19 @@
-//! What a merge has under way, in a folder of its own below the repository's, for whoever finds it after a crash.
+//! The journal of a merge: a folder in git's directory from which the next process settles the merge after a crash.
 //!
 //! ```text
 //! GIT-DIRECTORY/banksman/moves/ID/
 //!   lock          locked (flock) by the merge and by its git while they live; linked as the checkout's `index.lock`
-//!   locks         the lock files that a change of refs may leave, each with the content it would have
-//!   ref-lock-N    links to those that are ours
-//!   record        from where to where, and every path: there as long as the checkout may be between the two; then it is
-//!                 `record.closed`, until what was taken away is disposed of
-//!   new/, old/    the files that are to come, and those that were taken away (elsewhere, if that is another file system)
+//!   locks         the lock files that a change of refs may leave, each with its expected content
+//!   ref-lock-N    links to the lock files that are ours
+//!   record        both commits, and every path: it exists while the checkout may be between the two commits, and is renamed to
+//!                 `record.closed` until the removed files are disposed of
+//!   new/, old/    the new files, and the removed files (elsewhere, if the checkout is on another file system)
 //!   index*        the index before and after
 //!   gc.pid        linked into git's directory while the merge keeps `git gc` away
-//!   check         the index that what was taken away is compared with
+//!   check         the index that the removed files are compared with
 //! ```
 //!
-//! Who gets the lock knows that the merge and its git are dead.
+//! A process that gets the lock knows that the merge and its git are dead.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 use super::steps::Step;
 use super::{GitError, Id, system};
 
-/// The first line of the lock, and the last: people look into it when git tells them that `index.lock` is there.
+/// The first and the last line of the lock: people read it when git reports that `index.lock` exists.
 pub(super) const TITLE: &str = "banksman moves this checkout";
 const ADVICE: &str =
     "If no merge is running, `banksman doctor --fix` or the next merge puts things right: leave the file here until then.";
@@ -39,30 +39,30 @@ pub(super) struct Journal {
     folder: PathBuf,
     common: PathBuf,
     lock: File,
-    /// How much of the lock was read: git writes its complaints behind that.
+    /// How much of the lock was read: git appends its error messages to it.
     read: Cell<u64>,
-    /// Whether a git that was killed has left locks which could not be told from those of others yet.
+    /// Whether a killed git has left locks that may be ours and are not settled yet.
     pub(super) has_left_locks: Cell<bool>,
 }
 
-/// From where to where, and how far that can have got.
+/// The two commits of a move, and its steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     /// The ref that moves.
     pub(super) target: String,
     pub(super) from: Id,
     pub(super) to: Id,
-    /// Where git keeps what belongs to the checkout.
+    /// Git's directory for the checkout.
     pub(super) git_dir: PathBuf,
-    /// Where the files of the checkout are.
+    /// The top directory of the checkout.
     pub(super) root: PathBuf,
-    /// Where the files are kept that are to come, and those that were taken away.
+    /// The directory of the new files and of the removed files.
     pub(super) slots: PathBuf,
     pub(super) steps: Vec<Step>,
 }
 
 impl Journal {
-    /// Begins one. `scratch` tells merges of different projects in one repository apart.
+    /// Begins a journal. `scratch` distinguishes the merges of different projects in one repository.
     pub(super) fn begin(common: &Path, scratch: &Path) -> Result<Journal, GitError> {
         let ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let folder = moves(common).join(format!("{}-{ms:014}-{}", owner(scratch), std::process::id()));
@@ -71,7 +71,7 @@ impl Journal {
         let create = || {
             let draft = folder.join("lock.new");
             let mut lock = File::options().read(true).append(true).create_new(true).open(&draft)?;
-            // It has its name only when it is locked: nobody shall take the merge for dead in between.
+            // The lock gets its name after it is locked: no other process may take the merge for dead in between.
             lock.lock()?;
             lock.write_all(text.as_bytes())?;
             fs::rename(&draft, folder.join("lock"))?;
@@ -84,7 +84,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The folders of all merges that are under way or were killed.
+    /// The folders of all merges that are in progress or were killed.
     pub(super) fn folders(common: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(moves(common)).into_iter().flatten().flatten();
         let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -97,14 +97,14 @@ impl Journal {
         folder.file_name().is_some_and(|name| name.as_bytes().starts_with(owner(scratch).as_bytes()))
     }
 
-    /// The journal of a merge that was killed. With `wait`, the end of its git is waited for; otherwise there is none as long as
-    /// somebody lives.
+    /// The journal of a killed merge. With `wait`, waits until its git has ended; otherwise returns `None` while the
+    /// merge or its git lives.
     pub(super) fn left(common: &Path, folder: &Path, wait: bool) -> Result<Option<Journal>, GitError> {
         let name = folder.join("lock");
         let lock = match File::options().read(true).append(true).open(&name) {
             Ok(lock) => lock,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // It was killed before it had begun, or after all was done; or it begins right now.
+                // The merge was killed before it began or after it was complete, or it is just beginning.
                 if wait && folder.exists() {
                     remove_tree(folder)?;
                 }
@@ -124,7 +124,7 @@ impl Journal {
         let length = lock.metadata().map_err(system(&name))?.len();
         let (read, has_left_locks) = (Cell::new(length), Cell::new(false));
         let journal = Journal { folder: folder.into(), common: common.into(), lock, read, has_left_locks };
-        // Somebody else may have settled it meanwhile.
+        // Another process may have settled the merge meanwhile.
         Ok(journal.is_lock(&name).then_some(journal))
     }
 
@@ -140,7 +140,7 @@ impl Journal {
         &self.common
     }
 
-    /// The lock, for a child that is to hold it.
+    /// The lock, for a child that must hold it.
     pub(super) fn lock(&self) -> io::Result<File> {
         self.lock.try_clone()
     }
@@ -150,7 +150,7 @@ impl Journal {
         self.lock.metadata().is_ok_and(|own| is_same_file(path, &own))
     }
 
-    /// What git has complained about since this was asked last.
+    /// The error messages of git since the last call.
     pub(super) fn complaints(&self) -> String {
         let mut text = vec![0; 4_096];
         let length = self.lock.read_at(&mut text, self.read.get()).unwrap_or(0);
@@ -158,7 +158,7 @@ impl Journal {
         String::from_utf8_lossy(&text[..length]).trim().to_owned()
     }
 
-    /// Writes the record, before anything of what it says is done.
+    /// Writes the record, before any of its steps is done.
     pub(super) fn write_record(&self, record: &Record) -> Result<(), GitError> {
         let draft = self.path("record.new");
         let write = || {
@@ -170,12 +170,12 @@ impl Journal {
         write().map_err(system(&draft))
     }
 
-    /// The record, as long as a checkout may be between two commits.
+    /// The record of a move whose checkout may be between two commits.
     pub(super) fn open_record(&self) -> Result<Option<Record>, GitError> {
         self.read_record("record")
     }
 
-    /// The record of a move that is over, as long as files are here that were taken away.
+    /// The record of a move that is over and whose removed files are still here.
     pub(super) fn closed_record(&self) -> Result<Option<Record>, GitError> {
         self.read_record("record.closed")
     }
@@ -189,13 +189,13 @@ impl Journal {
         }
     }
 
-    /// Says that the checkout is at one of the two commits.
+    /// Marks the checkout as being at one of the two commits.
     pub(super) fn close_record(&self) -> Result<(), GitError> {
         let name = self.path("record");
         fs::rename(&name, self.path("record.closed")).map_err(system(&name))
     }
 
-    /// Removes the folder. Nothing of it is needed any more.
+    /// Removes the folder.
     pub(super) fn end(&self) -> Result<(), GitError> {
         self.let_collect();
         remove_tree(&self.folder)
@@ -227,12 +227,12 @@ impl Record {
     }
 }
 
-/// Whether a path names the file that something else is known of.
+/// Whether a path, not followed if it is a link, is the file with this metadata.
 pub(super) fn is_same_file(path: &Path, file: &fs::Metadata) -> bool {
     fs::symlink_metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (file.dev(), file.ino()))
 }
 
-/// Removes a directory with all that is in it. A git whose merge was killed may still write there.
+/// Removes a directory with all its content. Retries, because a git whose merge was killed may still write there.
 pub(super) fn remove_tree(path: &Path) -> Result<(), GitError> {
     for _ in 0..50 {
         match fs::remove_dir_all(path) {
@@ -247,8 +247,7 @@ pub(super) fn remove_tree(path: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Waits until no merge that lives is about to move a checkout of this repository, but not for longer than `limit`. Says whether
-/// there was one.
+/// Waits until no live merge is moving a checkout of this repository, but not longer than `limit`. Returns whether there was one.
 pub(super) fn await_moves(common: &Path, limit: Duration) -> bool {
     let until = Instant::now() + limit;
     let was_moving = is_moving(common);
@@ -258,7 +257,7 @@ pub(super) fn await_moves(common: &Path, limit: Duration) -> bool {
     was_moving
 }
 
-/// Whether a merge lives that has a record: its checkout is between two commits, or is about to be.
+/// Whether there is a live merge with a record: its checkout is between two commits, or is about to be.
 fn is_moving(common: &Path) -> bool {
     Journal::folders(common).iter().any(|folder| {
         let is_held =

@@ -1,4 +1,5 @@
-//! The commits of a merge queue: made without a work tree, and landed by moving the target from exactly the tip that they were made on.
+//! The commits of a merge queue: made without a work tree, and landed by moving the target from exactly the tip that
+//! they are based on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -14,25 +15,25 @@ use super::settling::settle_all;
 use super::target::Target;
 use super::transaction::Update;
 use super::worktree::name_full_disk;
-use super::{Answer, Git, GitError, Id, check, zero_separated};
+use super::{Git, GitError, Id, check, zero_separated};
 
-/// How often a move begins anew because somebody else is at work in the checkout.
+/// How often a move is attempted while another process works in the checkout.
 const ATTEMPTS: u32 = 5;
 
 /// How long one command of git may take.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How many branches git is asked about at once.
+/// How many branches one command of git lists.
 const AT_ONCE: usize = 500;
 
-/// How many commits are named in the message of the one that lands.
+/// How many commits the message of the landing commit names.
 const NAMED: usize = 100;
 
-/// Where the commits are held that wait in a queue, and those that were made for one.
+/// The refs that hold the commits that wait in a queue, and the commits that were made for one.
 const QUEUED: &str = "refs/banksman/queued/";
 const CANDIDATES: &str = "refs/banksman/candidates/";
 
-/// A repository whose branches are landed on.
+/// A repository with merge queues.
 #[derive(Debug, Clone)]
 pub struct Lander {
     git: Git,
@@ -41,25 +42,24 @@ pub struct Lander {
     scratch: PathBuf,
     /// Whether the user wants all commits signed.
     signs: bool,
-    /// The last commit that was made, and its tree: the tip of the next one, usually.
+    /// The last commit that was made, and its tree. Usually the next commit is based on it.
     last: Arc<Mutex<Option<(Id, Id)>>>,
 }
 
-/// What the commit that lands says.
+/// The message of the landing commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its first line.
     pub title: String,
-    /// The task whose work it is.
+    /// The task that did the work.
     pub task: Option<String>,
 }
 
 /// The result of making a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Built {
-    /// This one was made on the tip.
+    /// The commit was made on top of the tip.
     Commit { tip: String, commit: String },
-    /// The tip has all of it already.
+    /// The tip has all changes already.
     NoChange { tip: String },
     /// Both have changed the same lines of these files.
     Conflict { tip: String, files: Vec<String> },
@@ -68,23 +68,18 @@ pub enum Built {
 /// The result of moving a branch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// It is, or was, at the commit.
+    /// The branch is, or was, at the commit.
     Moved {
-        /// The folder with the files that somebody has changed in the moment in which the checkout moved.
+        /// The folder with the files that were changed while the checkout moved.
         saved: Option<PathBuf>,
     },
-    /// It is not at the tip any more.
+    /// The branch is not at the tip any more.
     TipMoved,
-    /// Its checkout cannot be updated.
-    InTheWay {
-        checkout: PathBuf,
-        reason: String,
-        /// The files that are in the way.
-        files: Vec<String>,
-    },
+    /// The checkout of the branch cannot be updated.
+    InTheWay { checkout: PathBuf, reason: String, files: Vec<String> },
 }
 
-/// What is known of the commits that land.
+/// The author and the subjects of the commits that land.
 struct Commits {
     author: Option<[Vec<u8>; 3]>,
     subjects: Vec<Vec<u8>>,
@@ -100,7 +95,7 @@ impl Lander {
         Ok(Lander { git, common, git_dir, scratch: scratch.into(), signs, last: Arc::default() })
     }
 
-    /// The branch that is checked out where the repository was opened. A detached HEAD has none.
+    /// The branch that is checked out where the repository was opened; `None` if its HEAD is detached.
     pub fn current_branch(&self) -> Result<Option<String>, GitError> {
         let answer = self.git.ask(&["symbolic-ref", "--quiet", "HEAD"])?;
         let name = String::from_utf8_lossy(&answer.stdout).trim_end().to_owned();
@@ -112,15 +107,15 @@ impl Lander {
         self.git.tip(branch)
     }
 
-    /// The branch that a branch is another name of.
+    /// The branch that a branch is an alias of.
     pub fn alias_of(&self, branch: &str) -> Result<Option<String>, GitError> {
         self.git.alias_of(branch)
     }
 
-    /// The tips of those of these names that local branches have.
+    /// The tips of the local branches among these names.
     pub fn branch_tips(&self, names: &[String]) -> Result<HashMap<String, String>, GitError> {
         let mut tips = HashMap::new();
-        // No name is too long for the system, and nobody types so many.
+        // Split, so that the command line does not become too long.
         let names: Vec<String> =
             names.iter().filter(|name| check(name).is_ok()).map(|name| format!("refs/heads/{name}")).collect();
         for names in names.chunks(AT_ONCE) {
@@ -149,7 +144,7 @@ impl Lander {
         Ok(lines.filter_map(|line| line.split_once(' ').map(|(id, subject)| (id.to_owned(), subject.to_owned()))).collect())
     }
 
-    /// Holds commits that wait in the queue of a branch, whatever becomes of their own branches.
+    /// Holds commits that wait in the queue of a branch, even if their own branches move or go.
     pub fn hold(&self, target: &str, commits: &[&str]) -> Result<(), GitError> {
         // Two branches may be at one commit, and git refuses to change a ref twice in a transaction.
         let commits: BTreeSet<&str> = commits.iter().copied().collect();
@@ -160,7 +155,7 @@ impl Lander {
         self.git.set_own_refs(&self.common, &["update-ref", "--stdin", "-z"], lines.as_bytes())
     }
 
-    /// Makes the commit that is to land: all changes of `source` on top of the target's tip, by the author of the last of them.
+    /// Makes the landing commit: all changes of `source` on top of the target's tip, by the author of the last of its commits.
     pub fn build(&self, target: &str, source: &str, message: &Message) -> Result<Built, GitError> {
         let (tip, tree_before) = self.tip_and_tree(target)?;
         let merged = self.git.ask(&["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", &tip, source])?;
@@ -178,13 +173,9 @@ impl Lander {
         let commits = self.commits(&tip, source)?;
         let commit = self.commit(&tree, &tip, &commits, message)?;
         *self.last() = Some((commit.clone(), tree));
-        // Whoever clears away unused objects must not take it before it has landed.
+        // `git gc` must not remove it before it has landed.
         self.git.set_own_ref(&self.common, &["update-ref", &format!("{CANDIDATES}{target}"), &commit])?;
-        let range = [commit.as_str(), &format!("^{tip}")].map(str::to_owned);
-        let whole = self.git.ask(&["rev-list", "--objects", "--quiet", &range[0], &range[1]])?;
-        if whole.status != 0 {
-            return Err(whole.failed());
-        }
+        self.git.get(&["rev-list", "--objects", "--quiet", &commit, &format!("^{tip}")])?;
         Ok(Built::Commit { tip, commit })
     }
 
@@ -202,7 +193,7 @@ impl Lander {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The commits that `source` has and the tip has not, the newest first.
+    /// The author of the newest commit that `source` has and the tip has not, and the subjects of all, the oldest first.
     fn commits(&self, tip: &Id, source: &str) -> Result<Commits, GitError> {
         let format = ["log", "-z", "--no-show-signature", "--format=%an%x00%ae%x00%aI%x00%s"];
         let count = format!("--max-count={NAMED}");
@@ -235,10 +226,10 @@ impl Lander {
         }
         args.push(tree);
         let answer = git.ask_with(&args, &text_of(message, &commits.subjects))?;
-        if answer.status == 0 { Ok(printed(&answer)) } else { Err(answer.failed()) }
+        if answer.status == 0 { Ok(answer.text()) } else { Err(answer.failed()) }
     }
 
-    /// Whether the checkout of the target could be updated from a tip to a commit, as far as that can be said beforehand.
+    /// What would prevent an update of the target's checkout from a tip to a commit, as far as it can be known beforehand.
     pub fn obstacle(&self, target: &str, from: &str, to: &str) -> Result<Option<Moved>, MergeError> {
         for checkout in self.git.checkouts(target)? {
             if let Some(what) = self.git.under_way(&checkout)? {
@@ -252,8 +243,8 @@ impl Lander {
         Ok(None)
     }
 
-    /// The files of a checkout that differ from its commit, and in two commits; and those in the place of new ones, which git may
-    /// ignore.
+    /// The files of a checkout that differ from its commit and also differ between two commits, and the files, ignored
+    /// or not, at the paths of new ones.
     fn files_in_the_way(&self, checkout: &Path, from: &str, to: &str) -> Result<Vec<String>, GitError> {
         let differ = self.git.get(&["diff-tree", "-r", "-z", "--no-renames", "--name-status", from, to])?;
         let (mut changed, mut files, mut words) = (HashSet::new(), BTreeSet::new(), zero_separated(&differ));
@@ -267,14 +258,14 @@ impl Lander {
         Ok(files.into_iter().collect())
     }
 
-    /// Settles what killed landings and merges have left in the repository.
+    /// Settles the remains of killed landings and merges in the repository.
     pub fn settle(&self) -> Result<(), MergeError> {
         let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
         settle_all(&self.git, &self.common, Some(merge_lock.scratch())).map(drop)
     }
 
-    /// Moves the target from a tip to a commit, and its checkout with it. If it is at the commit already, or was, nothing is done:
-    /// whoever was killed after the move finds it so.
+    /// Moves the target from a tip to a commit, and its checkout with it. Does nothing if the target is at the commit
+    /// already, or was: so a caller that was killed after the move can repeat it.
     pub fn move_to(&self, target: &str, source: &str, from: &str, to: &str) -> Result<Moved, MergeError> {
         let (from, to) = (from.to_owned(), to.to_owned());
         let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
@@ -316,7 +307,7 @@ impl Lander {
             if attempt == ATTEMPTS || branch.journal.has_left_locks.get() {
                 return self.as_obstacle(error, from, to)?;
             }
-            // Whoever is at work there needs a moment.
+            // The other process needs a moment.
             std::thread::sleep(Duration::from_millis(20) * attempt);
             attempt += 1;
         }
@@ -338,7 +329,7 @@ impl Lander {
         Ok(Moved::Moved { saved })
     }
 
-    /// What is in the way of a checkout, if that is what an error says.
+    /// Turns an error about an obstacle in the checkout into [`Moved::InTheWay`]. Returns any other error unchanged.
     fn as_obstacle(&self, error: MergeError, from: &Id, to: &Id) -> Result<Result<Moved, MergeError>, MergeError> {
         let (path, reason) = match &error {
             MergeError::Dirty(path) => (path, "it has changes in files that would change".into()),
@@ -358,8 +349,9 @@ impl Lander {
         Ok(Ok(in_the_way(path.clone(), reason, files)))
     }
 
-    /// Makes a directory a worktree of exactly this commit: files of the commit are as it has them, files that are not ignored are
-    /// gone, and ignored ones stay unless it is to be `fresh`. Nobody works there, so nothing in it has to be saved.
+    /// Makes a directory a worktree of exactly this commit: files of the commit are as in the commit, other files are
+    /// removed, and ignored ones stay unless the worktree must be `fresh`. Neither people nor agents work there, so
+    /// nothing in it has to be saved.
     pub fn check_out(&self, directory: &Path, commit: &str, fresh: bool) -> Result<(), GitError> {
         let git = self.git.clone().with("core.hooksPath=/dev/null").with("advice.detachedHead=false");
         let there = git.at(directory);
@@ -370,12 +362,12 @@ impl Lander {
                 return Ok(());
             }
         }
-        // It is new, or half made, or locked by a git that was killed.
+        // The worktree is new, half made, or locked by a killed git.
         super::journal::remove_tree(directory)?;
         let add = ["worktree", "add", "--quiet", "--force", "--force", "--no-checkout", "--detach"].map(OsString::from);
         let add = || git.get(&[&add[..], &[directory.into(), commit.into()]].concat());
         if add().is_err() {
-            // Git looks through the worktrees that others are adding, half made, or were when they were killed.
+            // Git fails at half-made worktrees, which other gits are adding or have left when they were killed.
             remove_half_made(&self.common);
             super::journal::remove_tree(directory)?;
             add()?;
@@ -384,7 +376,8 @@ impl Lander {
         written.map(drop).map_err(|error| name_full_disk(directory, error))
     }
 
-    /// Releases the commits that are held for the queue of a branch, except for these, and removes the oldest records of what has landed.
+    /// Releases the commits that are held for the queue of a branch, except for `queued`, and removes the oldest
+    /// records of what has landed.
     pub fn tidy(&self, target: &str, queued: &[&str]) -> Result<(), GitError> {
         let merge_lock = MergeLock::take(&self.git, &self.scratch, &self.common)?;
         let place = format!("{QUEUED}{target}/");
@@ -399,7 +392,7 @@ impl Lander {
     }
 }
 
-/// What is in the place of a new file: itself, or a file where it needs a directory.
+/// The path that is in the way of a new file: its own path, or a file where it needs a directory.
 fn occupant<'a>(checkout: &Path, path: &'a Path) -> Option<&'a Path> {
     let is_taken = |part: &&Path| {
         let found = checkout.join(part).symlink_metadata();
@@ -412,11 +405,7 @@ fn in_the_way(checkout: PathBuf, reason: String, files: Vec<String>) -> Moved {
     Moved::InTheWay { checkout, reason, files }
 }
 
-fn printed(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.stdout).trim().to_owned()
-}
-
-/// The title, the subjects of the commits if they say more, and whose work it is.
+/// The title, the subjects of the commits if they say more than the title, and the task.
 fn text_of(message: &Message, subjects: &[Vec<u8>]) -> Vec<u8> {
     let mut text = format!("{}\n", message.title.replace('\n', " ")).into_bytes();
     if subjects.iter().any(|subject| *subject != message.title.as_bytes()) {

@@ -1,6 +1,6 @@
-//! The record of what was merged: for each branch that landed as other commits than its own, which ones.
+//! The record of what was merged: for each branch that landed as other commits than its own, these commits.
 //!
-//! It is a ref that is made in the very transaction that moves the target, so it is there exactly if the target has moved.
+//! It is a ref that is made in the transaction that moves the target, so it exists exactly if the target has moved.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,8 +9,8 @@ use super::journal::Journal;
 use super::transaction::{Transaction, Update};
 use super::{Git, GitError, Id};
 
-/// How many records and former tips of a branch are kept. Twice as many may be there before the oldest are removed: that locks
-/// all refs for a moment, so it is not done each time.
+/// How many records and former tips of a branch are kept. The oldest are removed when there are twice as many: removing
+/// locks all refs for a moment, so it is not done each time.
 const KEPT: usize = 50;
 
 impl Git {
@@ -19,7 +19,7 @@ impl Git {
         Update::Create { name: format!("{}{}-{tip}", landed(into), now()), at: commit.clone() }
     }
 
-    /// Whether a branch with this tip was merged into another, which still has what came of it.
+    /// Whether a branch with this tip was merged into another, which still contains the commit.
     pub(super) fn is_landed(&self, into: &str, at: &Id, tip: &Id) -> Result<bool, GitError> {
         for (commit, name) in self.own_refs(&landed(into))? {
             if name.ends_with(tip.as_str()) && self.contains(at, &commit)? {
@@ -29,7 +29,7 @@ impl Git {
         Ok(false)
     }
 
-    /// Keeps the tip that a branch has, once.
+    /// Keeps the tip of a branch by a ref, unless the newest such ref has it.
     pub(super) fn save_tip(&self, common: &Path, into: &str, tip: &Id) -> Result<(), GitError> {
         let place = merges(into);
         if self.own_refs(&place)?.last().is_some_and(|(id, _)| id == tip) {
@@ -39,8 +39,8 @@ impl Git {
         self.set_own_ref(common, &["update-ref", &name, tip])
     }
 
-    /// Removes refs that are not needed any more, and the oldest records and former tips of a branch, if there are many. What is in the way of
-    /// that is tried next time.
+    /// Removes refs that are not needed any more, and the oldest records and former tips of a branch, if there are
+    /// many. If git refuses, the next call tries again.
     pub(super) fn prune_records(&self, journal: &Journal, into: &str, unneeded: Vec<Update>) -> Result<(), GitError> {
         let mut old = unneeded;
         for place in [landed(into), merges(into)] {
@@ -57,7 +57,7 @@ impl Git {
         journal.expect_no_ref_locks()
     }
 
-    /// The refs right below a place, the oldest first. A branch `a/b` has its own below those of `a`.
+    /// The refs directly below a place, the oldest first. The place of a branch `a/b` is below the one of `a`.
     fn own_refs(&self, place: &str) -> Result<Vec<(Id, String)>, GitError> {
         let list = self.line(&["for-each-ref", "--format=%(objectname) %(refname)", "--sort=refname", place])?;
         let is_own = |name: &str| name.strip_prefix(place).is_some_and(|rest| !rest.contains('/'));

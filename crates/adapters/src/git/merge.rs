@@ -1,9 +1,9 @@
-//! Merging a branch into another, without touching anything that somebody works on.
+//! Merging a branch into another, without disturbing work in progress.
 //!
-//! The new commit is made in a worktree of its own, and held by a ref. Then the target moves, by comparing and swapping, from the
-//! very commit that the merge began with, and its checkout with it, if it has one: it must be clean (`moving`). If somebody else
-//! has moved the target or changed anything of the checkout meanwhile, nothing is touched and the merge begins anew. The branch
-//! itself never moves.
+//! The new commit is made in a worktree of its own, and held by a ref. Then a compare-and-swap moves the target from
+//! exactly the commit that the merge began with, and its checkout, if it has one, with it: the checkout must be clean
+//! (`moving`). If another process has moved the target or changed the checkout meanwhile, nothing is touched and the
+//! merge starts again. The merged branch itself never moves.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -20,60 +20,56 @@ use super::target::Target;
 use super::transaction::Update;
 use super::{Git, GitError, Id, check};
 
-/// How often a merge begins anew because somebody else has moved the target.
+/// How often a merge is attempted while other processes move the target.
 const ATTEMPTS: u32 = 5;
 
-/// How long one command of git may take. Whoever wants the whole merge to end sooner ends the process.
+/// How long one command of git may take. To end the merge sooner, the caller ends the process.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
-/// How many files of a conflict are named.
+/// How many files of a conflict a message names.
 const NAMED: usize = 10;
 
 /// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
-    /// Where the target is now.
+    /// The new tip of the target.
     pub commit: String,
     pub before: String,
     /// The checkout that moved along.
     pub checkout: Option<PathBuf>,
-    /// The folder with the files that somebody has changed in the moment in which the checkout moved.
+    /// The folder with the files that were changed while the checkout moved.
     pub saved: Option<PathBuf>,
 }
 
 impl Merged {
-    /// Whether the target has moved. It has not if all of the branch was in it already.
+    /// Whether the target has moved. It has not if it contained the branch already.
     pub fn has_moved(&self) -> bool {
         self.commit != self.before
     }
 }
 
-/// Why a branch is not merged. Nothing was changed then, unless it says so.
+/// Why a branch was not merged. Nothing was changed, unless the variant says so.
 #[derive(Debug, Error)]
 pub enum MergeError {
     /// The target has commits of its own.
     #[error("not a fast-forward: {into} has commits that {branch} does not have")]
-    NotFastForward {
-        /// What was to be merged.
-        branch: Box<str>,
-        into: Box<str>,
-    },
-    /// The two have changed the same in different ways.
+    NotFastForward { branch: Box<str>, into: Box<str> },
+    /// Both sides have changed the same lines in different ways.
     #[error("conflict in {}", files(.0))]
     Conflict(Vec<String>),
-    /// A rebase leaves out merges, and what people have changed in them.
+    /// A rebase drops merges, including the changes that people have made in them.
     #[error("a rebase would lose changes: merges in {0} have some of their own")]
     OwnChanges(Box<str>),
-    /// Somebody works in the checkout of the target.
+    /// The checkout of the target has changes.
     #[error("the checkout at {} has changes", .0.display())]
     Dirty(PathBuf),
     /// New files in the checkout of the target would be overwritten.
     #[error("the checkout at {} has changes: new files are in the way", .0.display())]
     InTheWay(PathBuf),
-    /// A rebase of the target, or a merge into it, is under way.
+    /// A rebase of the target, or a merge into it, is in progress.
     #[error("the checkout at {} has changes: a {what} is under way", path.display())]
     UnderWay { path: PathBuf, what: &'static str },
-    /// Some other git has the checkout of the target locked.
+    /// Another git has locked the checkout of the target.
     #[error("the checkout at {} is locked: another git is at work there, or was killed and has left its index.lock", .0.display())]
     Locked(PathBuf),
     /// The target is checked out in more than one directory, and only one of them could move along.
@@ -81,27 +77,23 @@ pub enum MergeError {
     SeveralCheckouts { into: Box<str>, path: PathBuf },
     /// The target is a symbolic ref: another branch would move, maybe under its checkout.
     #[error("the branch {into} is another name of {other}: merge into that")]
-    Alias {
-        into: Box<str>,
-        /// What it stands for.
-        other: String,
-    },
-    /// Somebody else moved the target, every time.
+    Alias { into: Box<str>, other: String },
+    /// Another process moved the target during every attempt.
     #[error("the branch {into} was moved by others meanwhile, {ATTEMPTS} times: {said}")]
     Moved { into: Box<str>, said: String },
-    /// The checkout of the target has begun to move and could not be put back.
+    /// The checkout of the target has begun to move and could not be moved back.
     #[error("the checkout at {} is between two commits, and the next merge, or banksman doctor --fix, tries to put it back: {source}", path.display())]
     Halfway { path: PathBuf, source: GitError },
-    /// Git could not do it.
+    /// Git failed.
     #[error(transparent)]
     Git(#[from] GitError),
 }
 
 /// Why an attempt at a merge ends.
 pub(super) enum Halt {
-    /// Somebody was faster: nothing was touched, and it begins anew.
+    /// Another process was faster. Nothing was touched, and the merge can start again.
     Again(String),
-    /// Some other git has locked the checkout at this moment.
+    /// Another git has locked the checkout at this moment.
     Locked(PathBuf),
     Refused(MergeError),
 }
@@ -113,19 +105,19 @@ impl<E: Into<MergeError>> From<E> for Halt {
 }
 
 /// Merges a branch of the repository that `repo` belongs to into another, in a worktree below `scratch`. Merges with the same
-/// `scratch` wait for each other. What killed merges have left is settled first.
+/// `scratch` wait for each other. The remains of killed merges are settled first.
 ///
-/// Hooks do not run in that worktree; in the checkout of the target they do. The tip that the target had before is kept as
-/// `refs/banksman/merges/TARGET/TIME-ID`, until at least 50 later merges into it have been made; a branch that has landed as other
-/// commits than its own is recorded as `refs/banksman/landed/TARGET/TIME-TIP`, likewise.
+/// Hooks do not run in that worktree, but they do in the checkout of the target. The former tip of the target is kept
+/// as `refs/banksman/merges/TARGET/TIME-ID`, until at least 50 later merges into it have been made. A branch that has
+/// landed as other commits than its own is recorded as `refs/banksman/landed/TARGET/TIME-TIP`, for as long.
 pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHow) -> Result<Merged, MergeError> {
     check(branch)?;
     check(into)?;
-    let mut git = known(Git::new(repo, LIMIT).check_version()?)?;
+    let mut git = with_identity(Git::new(repo, LIMIT).check_version()?)?;
     let [common, git_dir] = git.places([&["--git-common-dir"], &["--git-dir"]])?;
     git.common = Some(common.clone());
     let merge_lock = MergeLock::take(&git, scratch, &common)?;
-    // Nothing is known of a checkout before it is at one of its two commits.
+    // A checkout that a killed merge left between two commits must be settled before its state means anything.
     settle_all(&git, &common, Some(merge_lock.scratch()))?;
     if let Some(other) = git.alias_of(into)? {
         return Err(MergeError::Alias { into: into.into(), other });
@@ -146,15 +138,15 @@ pub fn merge(repo: &Path, scratch: &Path, branch: &str, into: &str, how: MergeHo
     journal.keep_collection_away()?;
     let end = job.merge();
     journal.let_collect();
-    // A checkout that could not be put back, and locks of a killed git, are for the next merge to settle.
+    // The next merge settles a checkout that could not be moved back, and the locks of a killed git; it needs the journal.
     if journal.open_record()?.is_none() && !journal.has_left_locks.get() {
         journal.end()?;
     }
     end
 }
 
-/// Git with a name to make commits with, if nobody has given it one.
-fn known(git: Git) -> Result<Git, GitError> {
+/// Gives git an identity for commits, if none is configured.
+fn with_identity(git: Git) -> Result<Git, GitError> {
     if git.ask(&["var", "GIT_COMMITTER_IDENT"])?.status == 0 {
         return Ok(git);
     }
@@ -169,7 +161,8 @@ struct MergeAttempt<'a> {
     branch: &'a str,
     into: &'a str,
     how: MergeHow,
-    /// What was made of which two tips: an attempt that comes to nothing because of the checkout need not make it again.
+    /// The tip of the branch, the tip of the target and the commit made from them: an attempt after one that failed
+    /// because of the checkout need not make the commit again.
     candidate: RefCell<Option<(Id, Id, Id)>>,
 }
 
@@ -194,7 +187,7 @@ impl MergeAttempt<'_> {
             if attempt == ATTEMPTS || self.journal.has_left_locks.get() {
                 return Err(error);
             }
-            // Whoever is at work there needs a moment.
+            // The other process needs a moment.
             std::thread::sleep(Duration::from_millis(20) * attempt);
             attempt += 1;
         }
@@ -224,7 +217,7 @@ impl MergeAttempt<'_> {
         self.git.tip(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))
     }
 
-    /// The checkout of the target, which must be one that can move along, without any changes.
+    /// The checkout of the target, which must have no changes, so that it can move along.
     fn checkout(&self) -> Result<Option<Checkout>, MergeError> {
         let Some(checkout) = self.target.checkout()? else { return Ok(None) };
         if !self.git.can_move(&checkout)? {
@@ -233,7 +226,7 @@ impl MergeAttempt<'_> {
         Ok(Some(checkout))
     }
 
-    /// The commit that the target is to move to. A ref holds it, so that nobody clears it away.
+    /// The commit that the target moves to. A ref holds it, so that `git gc` does not remove it.
     fn candidate(&self, tip: &Id, before: &Id) -> Result<Id, Halt> {
         if let Some((_, _, commit)) = self.candidate.borrow().as_ref().filter(|(one, other, _)| (one, other) == (tip, before)) {
             return Ok(commit.clone());
@@ -259,18 +252,18 @@ impl MergeAttempt<'_> {
         Err(MergeError::NotFastForward { branch: self.branch.into(), into: self.into.into() })
     }
 
-    /// Makes the commits of the branch anew on top of the target. Those with a change that the target has already fall away.
+    /// Rebases the commits of the branch onto the target. Commits with a change that the target has already are dropped.
     fn rebase(&self, tip: &Id, before: &Id) -> Result<Id, MergeError> {
         let tree = Tree::add(self.git, self.merge_lock, tip)?;
-        // Settings of the user's can ask for each of these, and one of them would move other branches along.
+        // The user's settings can turn on each of these, and `--update-refs` would move other branches along.
         let plain = ["--no-autostash", "--no-autosquash", "--no-update-refs", "--no-rebase-merges", "--no-stat", "--empty=drop"];
         let mut args = vec!["rebase"];
         args.extend(plain);
         args.push(before);
         let commit = self.finish(&tree, &args)?;
-        // The merges are made again and compared. One that was resolved by hand has led to a conflict above, usually.
-        let look = ["log", "--no-show-signature", "--format=", "--merges", "--remerge-diff", "--name-only"];
-        if !self.git.get(&[&look[..], &[tip, &format!("^{before}"), "--"]].concat())?.is_empty() {
+        // Git makes the merges again and compares them. A merge that was resolved manually usually led to a conflict above.
+        let remerge = ["log", "--no-show-signature", "--format=", "--merges", "--remerge-diff", "--name-only"];
+        if !self.git.get(&[&remerge[..], &[tip, &format!("^{before}"), "--"]].concat())?.is_empty() {
             return Err(MergeError::OwnChanges(self.branch.into()));
         }
         Ok(commit)
@@ -282,7 +275,7 @@ impl MergeAttempt<'_> {
         self.finish(&tree, &["merge", "--no-ff", "--no-squash", "--commit", "--no-edit", "--no-stat", "-m", &message, tip])
     }
 
-    /// Runs git in the worktree. The commit that it makes is held by the worktree until the ref does.
+    /// Runs git in the worktree. The worktree holds the new commit until the ref does.
     fn finish(&self, tree: &Tree<'_>, args: &[&str]) -> Result<Id, MergeError> {
         let answer = tree.git().ask(args)?;
         if answer.status == 0 {
@@ -296,30 +289,27 @@ impl MergeAttempt<'_> {
         Err(if conflicts.is_empty() { answer.failed().into() } else { MergeError::Conflict(conflicts) })
     }
 
-    /// Holds a commit, until the next one takes its place: removing a ref would lock all of them.
+    /// Holds a commit until the next one replaces it. The ref is not removed, because that would lock all refs.
     fn hold(&self, commit: &Id) -> Result<(), GitError> {
         let name = format!("refs/banksman/moves/{}", owner(self.merge_lock.scratch()));
         self.git.set_own_ref(self.journal.common(), &["update-ref", &name, commit])
     }
 
-    /// Whether everything of a new commit is there. Whoever clears away what is not used may have begun before the ref was there
-    /// that holds it; then it is packed, which nobody removes who has begun before.
+    /// Whether all objects of a new commit exist. A `git gc` may have begun before the ref that holds the commit was
+    /// made; then the commit is packed: a `git gc` that began earlier does not remove the new pack.
     fn is_complete(&self, commit: &Id, before: &Id) -> Result<bool, GitError> {
         if self.how == MergeHow::FastForward || commit == before {
             return Ok(true);
         }
         if !self.journal.is_being_collected() {
-            let range = [commit, format!("^{before}").as_str()].map(str::to_owned);
-            return Ok(self
-                .git
-                .ask(&[&["rev-list", "--objects", "--quiet"], &range.each_ref().map(String::as_str)[..]].concat())?
-                .status
-                == 0);
+            let answer = self.git.ask(&["rev-list", "--objects", "--quiet", commit, &format!("^{before}")])?;
+            return Ok(answer.status == 0);
         }
         self.git.pack(commit, before, &self.journal.common().join("objects/pack/pack"))
     }
 
-    /// What changes with the target: nothing, if the branch itself is in it then, or the record of what it has become.
+    /// The ref updates: the move of the target and, unless it then contains the branch itself, the record of what the
+    /// branch has become.
     fn updates(&self, tip: &Id, merged: &Merged) -> Result<Vec<Update>, GitError> {
         let (from, to) = (merged.before.clone(), merged.commit.clone());
         let mut updates = vec![Update::Move { name: self.target.full_name(), from, to }];

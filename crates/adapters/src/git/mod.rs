@@ -1,17 +1,19 @@
-//! Git, by its command line: what is known of branches, and merging them.
+//! Git, by its command line: facts about branches, merges, and the worktrees of tasks.
 //!
-//! Names of branches never become options or expressions: they are looked up as whole names, and everything after that is told
-//! the ids of commits. Nothing asks anybody, pages, or stays behind.
+//! Names of branches never become options or expressions: they are looked up as full ref names, and all later commands
+//! get the ids of commits. No git prompts, pages, or leaves a process behind.
 //!
-//! Files: `facts` what is known; `checkouts` where a branch is checked out; `merge` the merge; `scratch` the worktree it works in;
-//! `land` the commits of a merge queue. `target` the branch that both move.
-//! The move of the target and its checkout: `journal` what is under way, for whoever finds it after a crash; `transaction` the
-//! refs, `ref_locks` what is left of a killed one; `moving` the checkout, made of `staging` (the new files), `files` (single files)
-//! and `steps` (one for each path); `blob` tells whether a file is that of a commit; `collection` keeps `git gc` away; `settling` what a killed merge has left; `landed` the record
-//! of what was merged.
+//! Files: `facts` about branches; `checkouts` of a branch; `merge` merges in the worktree of `scratch`; `land` makes
+//! and lands the commits of a merge queue; `target` is the branch that both move. The move of the target and its
+//! checkout: `journal` notes it for a process that settles it after a crash; `transaction` changes the refs,
+//! `ref_locks` finds the locks of a killed one; `moving` moves the checkout, with `staging` (the new files), `files`
+//! (single files), `steps` (one for each path) and `writers` (programs that have a file open); `blob` compares a file
+//! with a commit; `collection` keeps `git gc` away; `settling` settles killed merges; `landed` is the record of what
+//! was merged.
 //!
-//! The worktrees of tasks: `worktree` makes and finds them, `saving` keeps all that is in them, `removal` removes them after that, or puts
-//! them onto another commit, `collecting` makes a commit of what is to land, and `comparing` tells what was done in them.
+//! The worktrees of tasks: `worktree` makes and finds them, `saving` saves their content, `removal` removes them after
+//! that or puts them onto another commit, `collecting` makes the commit that lands, and `comparing` shows their
+//! changes.
 
 mod blob;
 mod checkouts;
@@ -62,10 +64,10 @@ pub use saving::{SAVED_LIMIT, SaveResult, Saved, Saving};
 pub use settling::{Leftover, Settled, leftovers, settle_leftovers};
 pub use worktree::{Found, Repository};
 
-/// How much of what git prints is read. More than that is no list of files that anybody would look at.
+/// How much output of git is read. No useful list of files is longer.
 const OUTPUT: usize = 256 << 20;
 
-/// Variables that would lead git to another repository than the one that is meant, as in a hook.
+/// Variables that would make git use another repository, as they do in a hook.
 pub const LOCAL_VARIABLES: [&str; 17] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -86,45 +88,37 @@ pub const LOCAL_VARIABLES: [&str; 17] = [
     "GIT_QUARANTINE_PATH",
 ];
 
-/// The first version that knows all options which a merge uses: `rebase --no-update-refs` came last.
+/// The first version that knows all options of a merge. The newest is `rebase --no-update-refs`.
 const NEEDED: (u32, u32) = (2, 38);
 
-/// No version before this one takes hooks from its settings.
+/// The first version that reads hooks from its settings.
 const HOOKS_BY_SETTINGS: (u32, u32) = (2, 54);
 
 /// Settings that would leave a process behind.
 const SETTINGS: [&str; 3] = ["gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"];
 
-/// Why git could not be asked.
+/// Why git failed.
 #[derive(Debug, Error)]
 pub enum GitError {
-    /// No branch can have this name.
+    /// The name is no valid branch name.
     #[error("{0:?} is no name of a branch")]
     Name(Box<str>),
     /// There is no such branch.
     #[error("no such branch: {0}")]
     NoBranch(Box<str>),
-    /// A checkout of the branch is on a disk that is not there now, as far as git was told.
+    /// A checkout of the branch is locked and its directory is missing, for example because it is on a disk that is not mounted.
     #[error("the checkout at {} is locked: its directory is not there", .0.display())]
     Away(PathBuf),
     #[error("git {0} took too long")]
     TimedOut(String),
     #[error("git {what} failed: {said}")]
-    Failed {
-        /// What it was asked to do.
-        what: String,
-        said: String,
-    },
-    /// It does not know all that is asked of it.
+    Failed { what: String, said: String },
+    /// The installed git lacks options that a merge needs.
     #[error("git {0} is too old: merging needs {major}.{minor} or later", major = NEEDED.0, minor = NEEDED.1)]
     TooOld(String),
-    /// The system refuses.
+    /// A system call failed.
     #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: String,
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
 }
 
 /// A repository, seen from one of its directories.
@@ -136,7 +130,7 @@ pub struct Git {
     settings: Vec<String>,
     /// Variables beside those of the process.
     variables: Vec<(&'static str, OsString)>,
-    /// What all checkouts of the repository share, if it is known: it stays where it is.
+    /// The directory that all checkouts of the repository share, if it is known. It never changes.
     common: Option<PathBuf>,
     /// The version, if it is known.
     version: Option<(u32, u32)>,
@@ -145,7 +139,7 @@ pub struct Git {
 /// The id of a commit.
 type Id = String;
 
-/// How often git is asked again that has met a worktree which another git is adding, and after what time.
+/// How often git is repeated after it has failed on a worktree that another git is adding, and the pause between.
 const HALF_MADE_TRIES: usize = 50;
 const HALF_MADE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -170,7 +164,7 @@ impl Git {
         }
     }
 
-    /// Refuses a git that cannot merge. One that does not say its version in the usual way is taken for a new one.
+    /// Refuses a git that is too old to merge. A version in an unknown format counts as new.
     fn check_version(mut self) -> Result<Git, GitError> {
         let line = self.line(&["version"])?;
         let version = line.split(' ').nth(2).unwrap_or_default();
@@ -181,7 +175,7 @@ impl Git {
         if self.version.is_some_and(|version| version < NEEDED) { Err(GitError::TooOld(version.into())) } else { Ok(self) }
     }
 
-    /// Whether there may be hooks that are no files.
+    /// Whether hooks may come from settings instead of files.
     fn knows_hooks_by_settings(&self) -> bool {
         self.version.is_none_or(|version| version >= HOOKS_BY_SETTINGS)
     }
@@ -230,7 +224,7 @@ impl Git {
         if let Ok(all) = all.try_into() {
             return Ok(all);
         }
-        // There is a line end in one of them.
+        // One of the paths contains a line break.
         let one = |option: &[&str]| self.path_line(&[&["rev-parse", "--path-format=absolute"], option].concat());
         let all = options.into_iter().map(one).collect::<Result<Vec<_>, _>>()?;
         Ok(all.try_into().expect("there are as many paths as options"))
@@ -243,23 +237,23 @@ impl Git {
         for name in LOCAL_VARIABLES {
             command.env_remove(name);
         }
-        // Nobody is there to be asked, to edit or to read page by page.
+        // There is no person to answer a prompt, to edit or to page.
         command.envs([("GIT_TERMINAL_PROMPT", "0"), ("LC_ALL", "C"), ("GIT_PAGER", "cat"), ("GIT_EDITOR", "true")]);
         command.envs([("GIT_SEQUENCE_EDITOR", "true"), ("GIT_ASKPASS", "true"), ("SSH_ASKPASS", "true")]);
-        // Whoever only looks must not hold up who works.
+        // Reading commands must not block writing ones.
         command.env("GIT_OPTIONAL_LOCKS", "0");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
-    /// Asks git, whatever it answers.
+    /// Runs git, with any exit status.
     fn ask<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Answer, GitError> {
-        let what: String = args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default();
+        let what = name_of(args);
         self.past_half_made(|| self.end(self.command(args), what.clone()))
     }
 
-    /// Many a git looks through all worktrees before it does anything, and gives up at one that another git is just adding. That takes
-    /// milliseconds; what a git that was killed has left is removed.
+    /// Repeats a git that has failed on a half-made worktree. Many commands read all worktrees first, and fail at one
+    /// that another git is adding. Adding takes milliseconds; the half-made worktree of a killed git is removed.
     fn past_half_made(&self, ask: impl Fn() -> Result<Answer, GitError>) -> Result<Answer, GitError> {
         for _ in 0..HALF_MADE_TRIES {
             let answer = ask()?;
@@ -272,9 +266,9 @@ impl Git {
         ask()
     }
 
-    /// Asks git, with something to read.
+    /// Runs git with input on stdin.
     fn ask_with<S: AsRef<OsStr>>(&self, args: &[S], input: &[u8]) -> Result<Answer, GitError> {
-        let what: String = args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default();
+        let what = name_of(args);
         let file = || -> io::Result<File> {
             let mut file = File::from(memfd_create("banksman", MemfdFlags::CLOEXEC)?);
             file.write_all(input)?;
@@ -288,7 +282,8 @@ impl Git {
         })
     }
 
-    /// Makes a pack of all that a commit has and another has not, with a path that begins like this, if everything is there.
+    /// Makes a pack, with a path that begins with `path`, of all objects of a commit that another does not have.
+    /// Returns false if an object is missing.
     fn pack(&self, commit: &Id, without: &Id, path: &Path) -> Result<bool, GitError> {
         let args = ["pack-objects".as_ref(), "--revs".as_ref(), "--quiet".as_ref(), path.as_os_str()];
         Ok(self.ask_with(&args, format!("{commit}\n^{without}\n").as_bytes())?.status == 0)
@@ -302,7 +297,7 @@ impl Git {
         Ok(answer)
     }
 
-    /// Like `end`, with no more than the first bytes of what git prints.
+    /// Like `end`, with only the first bytes of the output.
     fn start_of(&self, command: Command, what: String, bytes: usize) -> Result<Answer, GitError> {
         let system = |source| GitError::System { what: format!("git {what}"), source };
         let ended = program::run(command, self.limit, Kept::first(bytes), Kept::last(4_096)).map_err(system)?;
@@ -312,24 +307,24 @@ impl Git {
         Ok(Answer { what, status, stdout: ended.stdout.bytes, stderr })
     }
 
-    /// What git prints, if it succeeds.
+    /// The output of git, which must succeed.
     fn get<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Vec<u8>, GitError> {
         let answer = self.ask(args)?;
         if answer.status == 0 { Ok(answer.stdout) } else { Err(answer.failed()) }
     }
 
-    /// A line that git prints, if it succeeds.
+    /// The output of git without line breaks at its end. Git must succeed.
     fn line<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String, GitError> {
         Ok(String::from_utf8_lossy(&self.get(args)?).trim_end_matches('\n').to_owned())
     }
 
-    /// A path that git prints on a line of its own, if it succeeds. Paths are bytes.
+    /// The path that git prints on a line of its own, as bytes. Git must succeed.
     fn path_line<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<PathBuf, GitError> {
         let bytes = self.get(args)?;
         Ok(OsStr::from_bytes(bytes.strip_suffix(b"\n").unwrap_or(&bytes)).into())
     }
 
-    /// Whether git says yes by its exit status.
+    /// Whether git exits with 0, not with 1. Any other status is an error.
     fn says<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<bool, GitError> {
         let answer = self.ask(args)?;
         match answer.status {
@@ -341,9 +336,14 @@ impl Git {
 }
 
 impl Answer {
-    /// Whether it is about a worktree of which not everything is written down. Our git speaks English.
+    /// Whether git has failed on a half-made worktree. The messages are in English, because `LC_ALL` is set.
     fn has_met_half_made(&self) -> bool {
         self.stderr.contains("failed to read") && self.stderr.contains("worktrees/")
+    }
+
+    /// The output without surrounding white space.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
     }
 
     fn failed(&self) -> GitError {
@@ -352,9 +352,19 @@ impl Answer {
     }
 }
 
-/// What a list that is separated by zero bytes has in it.
+/// The name of a command, for messages.
+fn name_of<S: AsRef<OsStr>>(args: &[S]) -> String {
+    args.first().map(|arg| arg.as_ref().to_string_lossy().into()).unwrap_or_default()
+}
+
+/// The entries of a list that is separated by zero bytes.
 fn zero_separated(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| *byte == 0).filter(|entry| !entry.is_empty())
+}
+
+/// The same entries as text: names of files.
+fn file_names(list: &[u8]) -> Vec<String> {
+    zero_separated(list).map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
 
 /// An error of the system, about a path.
@@ -363,7 +373,7 @@ fn system(path: &Path) -> impl Fn(io::Error) -> GitError + use<> {
     move |source| GitError::System { what: what.clone(), source }
 }
 
-/// Refuses what can be no name of a branch. Git itself refuses the rest, as nothing has such a name.
+/// Refuses names that no branch can have. All other invalid names fail later, because no branch has them.
 fn check(name: &str) -> Result<(), GitError> {
     if name.is_empty() || name.starts_with('-') || name.chars().any(char::is_control) {
         return Err(GitError::Name(name.into()));

@@ -1,11 +1,11 @@
-//! A checkout that moves from one commit to another, under the eyes of a person who works in it.
+//! The move of a checkout from one commit to another, while a person may work in it.
 //!
-//! Everything is ready before anything is locked (`staging`). Then the ref is locked by a transaction that has compared it, and
-//! the index by `index.lock`; then it is verified that HEAD, index and every affected file are as they were; and only then do
-//! files move, each in one step. What was taken away is compared once more, when nobody can change it any more: nobody finds it, and no
-//! program has it open for writing (`writers`). At last the index is put into its place, and the transaction is committed. If
-//! anything is not as it should be, every path goes back on which there is exactly what we have put there. What was taken away and is
-//! not what the commit has is never removed.
+//! Everything is prepared before anything is locked (`staging`). Then a transaction locks and compares the ref, and
+//! `index.lock` locks the index. Then HEAD, the index and every affected file are verified to be unchanged, and only
+//! then do files move, each in one step. The files that were moved away are compared once more, when they cannot change
+//! any more: no process finds them, and no program has them open for writing (`writers`). At last the index is put into
+//! place, and the transaction is committed. If any check fails, every path is moved back whose file is exactly ours. A
+//! file that was moved away and differs from the commit is never removed.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -20,12 +20,12 @@ use super::staging::{Staged, changes, feed};
 use super::steps::{Kind, Slots, Step, is_occupied};
 use super::{Git, GitError, system, zero_separated};
 
-/// Files that say that something has begun in a checkout that will move its branch.
+/// Files that show an operation in progress in a checkout, which will move its branch.
 const UNDER_WAY: [&str; 5] = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"];
 
-/// A move with all that it needs.
+/// A move of a checkout.
 pub(super) struct Move<'a> {
-    /// Git for the checkout, wherever it is.
+    /// Git for the checkout.
     git: Git,
     journal: &'a Journal,
     slots: Slots,
@@ -34,13 +34,13 @@ pub(super) struct Move<'a> {
 
 impl<'a> Move<'a> {
     pub(super) fn new(git: &Git, journal: &'a Journal, slots: Slots, record: Record) -> Move<'a> {
-        // A hook would find the checkout locked, and a stranger's index.
+        // A hook would find the checkout locked, with an unknown index.
         let git = git.clone().with("core.hooksPath=/dev/null").with("core.ignoreStat=false");
         let git = git.with_variable("GIT_DIR", &record.git_dir).with_variable("GIT_WORK_TREE", &record.root);
         Move { git, journal, slots, record }
     }
 
-    /// A move that was interrupted. There is none if the checkout is gone, or all that was taken away.
+    /// An interrupted move; `None` if the checkout or the directories of the moved files are gone.
     pub(super) fn resume(git: &Git, journal: &'a Journal, record: Record) -> Result<Option<Move<'a>>, GitError> {
         let slots = ["new", "old"].map(|name| record.slots.join(name));
         if [&record.root, &record.git_dir, &slots[0], &slots[1]].iter().any(|directory| !directory.is_dir()) {
@@ -71,12 +71,12 @@ impl<'a> Move<'a> {
         &self.slots
     }
 
-    /// Git with an index of the journal's.
+    /// Git with an index from the journal.
     pub(super) fn with_index(&self, name: &str) -> Git {
         self.git.clone().with_index(&self.journal.path(name))
     }
 
-    /// Which of the files below a directory are not as the first commit has them, and how, by the judgement of git and its filters.
+    /// The files below a directory that differ from the first commit, with the status letter, according to git and its filters.
     pub(super) fn differing(&self, directory: &Path) -> Result<HashMap<PathBuf, u8>, GitError> {
         self.make_check()?;
         let git = self.with_index("check").with("diff.autoRefreshIndex=true").with_variable("GIT_WORK_TREE", directory);
@@ -87,13 +87,13 @@ impl<'a> Move<'a> {
         Ok(pairs.collect())
     }
 
-    /// An index with the files that leave or change, as they were, and with whatever says how they are to be compared.
+    /// Makes an index with the former entries of the removed and changed files, and the attributes for the comparison.
     fn make_check(&self) -> Result<(), GitError> {
         if self.journal.path("check").exists() {
             return Ok(());
         }
         let before = self.journal.path("index.before");
-        // It has been put back if the move was undone.
+        // It was put back if the move was undone.
         let before = if before.exists() { before } else { self.record.git_dir.join("index") };
         let attributes = ["ls-files", "-s", "-z", "--", ":(glob)**/.gitattributes"];
         let mut lines = self.git.clone().with_index(&before).get(&attributes)?;
@@ -104,7 +104,7 @@ impl<'a> Move<'a> {
         feed(&self.with_index("check"), &["update-index", "-z", "--index-info"], &lines)
     }
 
-    /// Locks the index, unless some other git has.
+    /// Locks the index. Returns false if another git has locked it.
     pub(super) fn lock_index(&self) -> Result<bool, GitError> {
         let (lock, name) = (self.journal.path("lock"), self.index_lock());
         match fs::hard_link(&lock, &name) {
@@ -116,7 +116,7 @@ impl<'a> Move<'a> {
 
     pub(super) fn unlock_index(&self) -> Result<(), GitError> {
         let name = self.index_lock();
-        // One that somebody has removed by hand may be somebody else's now.
+        // If our lock was removed manually, the file may be the lock of another git now.
         if self.journal.is_lock(&name) { fs::remove_file(&name).map_err(system(&name)) } else { Ok(()) }
     }
 
@@ -138,7 +138,7 @@ impl<'a> Move<'a> {
     /// Whether the checkout is on the branch that moves.
     fn is_at_target(&self) -> bool {
         let name = &self.record.target;
-        // Git is asked where HEAD is no file of this form: a link, or refs that are kept in another way.
+        // Git is asked if HEAD is not a file of this form: a link, or refs that are stored in another way.
         fs::read(self.record.git_dir.join("HEAD")).is_ok_and(|head| head == format!("ref: {name}\n").as_bytes())
             || self.git.line(&["symbolic-ref", "--quiet", "HEAD"]).is_ok_and(|head| head == *name)
     }
@@ -152,8 +152,8 @@ impl<'a> Move<'a> {
         }
     }
 
-    /// What was taken away and is not what the first commit has, or may not be in a moment: a program has it open for writing. Nobody can
-    /// open it any more.
+    /// The files that were moved away and differ from the first commit, or may differ in a moment, because a program
+    /// has them open for writing. No process can open them any more.
     fn wrongly_taken(&self) -> Result<Vec<PathBuf>, GitError> {
         let mut wrong = Vec::new();
         for slot in [&self.slots.new, &self.slots.old] {
@@ -175,7 +175,7 @@ impl<'a> Move<'a> {
         Ok(wrong)
     }
 
-    /// A second opinion, for filters that can run in the checkout only.
+    /// A second comparison, for filters that can run in the checkout only.
     fn is_as_committed(&self, slot: &Path, path: &Path) -> Result<bool, GitError> {
         let file = slot.join(path);
         if !fs::symlink_metadata(&file).map_err(system(&file))?.is_file() {
@@ -198,7 +198,7 @@ impl<'a> Move<'a> {
         if !new.exists() {
             return Ok(());
         }
-        // Its answer is whether there are other changes.
+        // Its exit status, whether there are other changes, does not matter.
         self.with_index("index.new").ask(&["update-index", "-q", "--refresh"])?;
         let install = || {
             File::open(&new)?.sync_all()?;
@@ -208,7 +208,7 @@ impl<'a> Move<'a> {
         install().map_err(system(&new))
     }
 
-    /// Puts everything back on which there is exactly what we have put there.
+    /// Moves back every path whose file is exactly ours.
     pub(super) fn undo(&self) -> Result<(), GitError> {
         let index = self.record.git_dir.join("index");
         let before = self.journal.path("index.before");
@@ -223,7 +223,7 @@ impl<'a> Move<'a> {
         Ok(())
     }
 
-    /// Completes a move whose ref has moved. What somebody has changed meanwhile stays.
+    /// Completes a move whose ref has moved. Files that were changed meanwhile stay.
     pub(super) fn complete(&self) -> Result<(), GitError> {
         for step in &self.record.steps {
             match self.slots.forward(step) {
@@ -239,7 +239,7 @@ impl<'a> Move<'a> {
         self.install_index()
     }
 
-    /// Removes what was taken away, except for what no commit has: that is kept in a folder, which is returned.
+    /// Removes the files that were moved away. Those that no commit has are kept in a folder, which is returned.
     pub(super) fn dispose(&self) -> Result<Option<PathBuf>, GitError> {
         let id = self.journal.folder().file_name().unwrap_or_default();
         let saved = self.journal.common().join("banksman/saved").join(id);
@@ -262,7 +262,7 @@ impl<'a> Move<'a> {
 }
 
 impl Staged<'_> {
-    /// Whether everything is as it was when the move was made ready. Ref and index are locked now.
+    /// Verifies that nothing has changed since the move was prepared. Ref and index are locked now.
     pub(super) fn verify(&self) -> Result<(), Halt> {
         let (moving, record) = (&self.moving, self.moving.record());
         let again = |what: &str| Err(Halt::Again(what.into()));

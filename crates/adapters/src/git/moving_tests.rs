@@ -1,4 +1,4 @@
-//! A move that ends after any number of its steps, as if the process were killed there, with and without a person who writes.
+//! Moves that stop after any number of steps, as if the process were killed, with and without a person who writes.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +21,7 @@ struct Repo {
 const FILES: [&str; 9] = ["changed", "dir/changed", "gone", "new/dir/file", "dir-to-file/x", "file-to-dir", "link", "mode", "zz"];
 
 impl Repo {
-    /// `main` at a commit, and a later one in which everything is different.
+    /// `main` at a commit, and a later commit in which everything is different.
     fn new() -> Repo {
         let directory = tempfile::tempdir().unwrap();
         let repo = Repo { directory, from: String::new(), to: String::new() };
@@ -48,7 +48,7 @@ impl Repo {
         Repo { from, to, ..repo }
     }
 
-    /// Begins a move that is killed after so many steps. Returns how many there are.
+    /// Begins a move and stops it after `steps` steps. Returns the number of all steps.
     fn stop_after(&self, steps: usize) -> usize {
         let journal = Journal::begin(&self.common(), Path::new("/scratch")).unwrap();
         let staged = self.staged(&journal);
@@ -82,7 +82,7 @@ impl Repo {
         self.path(".git")
     }
 
-    /// A move that is ready and locked.
+    /// A prepared and locked move.
     fn staged<'a>(&self, journal: &'a Journal) -> Staged<'a> {
         let git = Git::new(self.directory.path(), Duration::from_secs(60));
         let Ok(staged) = stage(&git, journal, "refs/heads/main", &self.from, &self.to) else { panic!("it cannot be staged") };
@@ -92,7 +92,7 @@ impl Repo {
         staged
     }
 
-    /// As the next merge of the same project does.
+    /// Settles like the next merge of the same project.
     fn settle(&self) {
         let git = Git::new(self.directory.path(), Duration::from_secs(60));
         settle_all(&git, &self.common(), Some(Path::new("/scratch"))).unwrap();
@@ -134,7 +134,7 @@ fn a_move_whose_ref_has_moved_is_completed_from_every_step() {
 }
 
 #[test]
-fn what_a_person_has_written_after_any_step_stays() {
+fn files_that_a_person_writes_after_any_step_stay() {
     for after in [0, 2, 4, 7, 9, 12] {
         let repo = Repo::new();
         repo.stop_after(after);
@@ -161,7 +161,7 @@ fn an_edit_between_the_comparison_and_the_move_goes_back_to_its_place() {
         let repo = Repo::new();
         let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
         let staged = repo.staged(&journal);
-        // Everything was verified, and now somebody writes.
+        // A write after the verification.
         repo.write(name, "mine\n");
         assert!(matches!(staged.moving.forward(), Err(Halt::Again(_))), "{name}");
         staged.moving.undo().unwrap();
@@ -184,12 +184,12 @@ fn a_file_that_is_open_for_writing_goes_back_to_its_place() {
 }
 
 #[test]
-fn what_is_written_into_a_file_that_was_taken_away_is_kept() {
+fn writes_into_a_file_that_was_moved_away_are_kept() {
     let repo = Repo::new();
     let journal = Journal::begin(&repo.common(), Path::new("/scratch")).unwrap();
     let staged = repo.staged(&journal);
     let mut open = fs::File::options().append(true).open(repo.path("changed")).unwrap();
-    // As far as a move comes that is killed right before it compares.
+    // The state of a move that is killed right before its comparison.
     staged.moving.record().steps.iter().for_each(|step| staged.moving.slots().forward(step).unwrap());
     let saved = staged.moving.dispose().unwrap().unwrap();
     open.write_all(b"late\n").unwrap();

@@ -1,9 +1,10 @@
 //! The lock files that a killed `git update-ref` leaves.
 //!
-//! The names are written down before git is asked, and links to the files are made as soon as they are there: what is the same
-//! file as such a link is ours. Killed in between, git leaves one without a link. That is taken for ours only if it is where
-//! and what it would have to be, was made after the names were written down, stays as it is for a while, and no git that was at
-//! work in the repository when it was seen is still there. Everything else is somebody else's, and stays.
+//! Their names are written down before git runs, and links to the files are made as soon as they exist: a file that is
+//! the same as such a link is ours. A git that is killed in between leaves a lock without a link. It counts as ours
+//! only if it has an expected path and content, was made after the names were written down, stays unchanged for a
+//! while, and every git that ran in the repository when the lock was noticed has ended. All other locks belong to other
+//! processes, and stay.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -21,18 +22,18 @@ use crate::process::start_time;
 /// How long a lock without a link must stay as it is. Git holds one for milliseconds.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// In the place of a content that is not known beforehand.
+/// Stands for a content that is not known beforehand.
 const NEEDS_LINK: &[u8] = b"-";
 
-/// A lock file that git may make for us.
+/// A lock file that our git may make.
 struct Expected {
     path: PathBuf,
-    /// What it would have in it.
+    /// The content that it would have.
     content: Vec<u8>,
 }
 
 impl Journal {
-    /// Writes down which locks a change of refs may leave. `git_dir` is that of the checkout where git is asked.
+    /// Writes down the locks that a change of refs may leave. `git_dir` is git's directory for the checkout that git runs in.
     pub(super) fn expect_ref_locks(&self, git_dir: &Path, updates: &[Update]) -> Result<(), GitError> {
         for n in 0..self.expected().len() {
             fs::remove_file(self.link(n)).ok();
@@ -48,7 +49,7 @@ impl Journal {
             };
             expected.push(Expected { path: self.common().join(format!("{}.lock", update.name())), content });
         }
-        // The other way to keep refs.
+        // Refs in the reftable format.
         for directory in [self.common(), git_dir] {
             let path = directory.join("reftable/tables.list.lock");
             expected.push(Expected { path, content: NEEDS_LINK.into() });
@@ -60,25 +61,25 @@ impl Journal {
         write().map_err(system(&name))
     }
 
-    /// Outside of a change of refs of ours. Other commands of git lock the packed ones for a moment.
+    /// Between our changes of refs, where other commands of git may lock the packed refs for a moment.
     pub(super) fn expect_no_ref_locks(&self) -> Result<(), GitError> {
         self.expect_ref_locks(self.common(), &[])
     }
 
-    /// Makes links to the locks that git has made now.
+    /// Makes links to the locks that git holds now.
     pub(super) fn note_ref_locks(&self) {
         for (n, lock) in self.expected().iter().enumerate() {
-            // It is not there, or on another file system: then it has no link.
+            // A lock that does not exist, or is on another file system, gets no link.
             fs::hard_link(&lock.path, self.link(n)).ok();
         }
     }
 
-    /// Removes the locks that are ours: those who made them are dead. Returns those that are gone.
+    /// Removes our locks, whose owners are dead. Returns the removed ones.
     pub(super) fn remove_ref_locks(&self) -> Result<Vec<PathBuf>, GitError> {
         let mut removed = Vec::new();
         let expected = self.expected();
         let mut foreign = false;
-        // The target comes after HEAD; whoever has locked the target has locked HEAD.
+        // In reverse, so that the target comes before HEAD: a git that has locked the target has locked HEAD too.
         for (n, lock) in expected.iter().enumerate().rev() {
             let Ok(found) = fs::symlink_metadata(&lock.path) else { continue };
             let is_ours = match fs::symlink_metadata(self.link(n)) {
@@ -98,13 +99,13 @@ impl Journal {
         Ok(removed)
     }
 
-    /// The same, for a git of this merge that was killed. If one stays that may be ours, the journal must stay too.
+    /// Removes the locks of a killed git of this merge. If a lock stays that may be ours, the journal must stay too.
     pub(super) fn settle_ref_locks(&self) {
         let is_settled = self.remove_ref_locks().is_ok() && self.possible_ref_locks().is_empty();
         self.has_left_locks.set(!is_settled);
     }
 
-    /// Which of the locks are there that may be ours.
+    /// The existing locks that may be ours.
     pub(super) fn possible_ref_locks(&self) -> Vec<PathBuf> {
         let since = fs::metadata(self.path("locks")).and_then(|file| file.modified()).ok();
         let is_later =
@@ -117,26 +118,26 @@ impl Journal {
         let since = fs::metadata(self.path("locks")).and_then(|file| file.modified()).map_err(system(&lock.path))?;
         let is_like_ours = |found: &fs::Metadata| {
             let content = if found.is_file() && found.len() < 200 { fs::read(&lock.path).ok() } else { None };
-            // One that has just been made is empty.
+            // A new lock is empty.
             found.modified().is_ok_and(|at| at >= since) && content.is_some_and(|is| is == lock.content || is.is_empty())
         };
         if lock.content == NEEDS_LINK || !is_like_ours(found) {
             return Ok(false);
         }
-        // A git that starts later did not make it, so a person who keeps trying does not keep it there.
-        let suspects = gits_at_work(self.common());
+        // Only a git that runs already can have made it, so later attempts of a person do not prolong the wait.
+        let suspects = running_gits(self.common());
         let is_unchanged = || {
             let now = fs::symlink_metadata(&lock.path).and_then(|now| now.modified()).ok();
             is_same_file(&lock.path, found) && now.is_some() && now == found.modified().ok()
         };
         let end = Instant::now() + GRACE;
-        while Instant::now() < end && (!is_old(&lock.path) || suspects.iter().any(is_there)) {
+        while Instant::now() < end && (!is_old(&lock.path) || suspects.iter().any(is_running)) {
             if !is_unchanged() {
                 return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(is_unchanged() && is_like_ours(found) && !suspects.iter().any(is_there))
+        Ok(is_unchanged() && is_like_ours(found) && !suspects.iter().any(is_running))
     }
 
     fn link(&self, n: usize) -> PathBuf {
@@ -151,13 +152,13 @@ impl Journal {
     }
 }
 
-/// Removes the locks of refs below `refs/banksman` that a killed git has left: nobody but us changes those, in milliseconds.
+/// Removes the locks below `refs/banksman` that a killed git has left: only our gits change these refs, within milliseconds.
 pub(super) fn remove_own_ref_locks(common: &Path) {
     let end = Instant::now() + GRACE * 2;
     loop {
         let locks = locks_below(&common.join("refs/banksman"));
         for lock in locks.iter().filter(|lock| is_old(lock)) {
-            // If it cannot be removed, git says so when it is asked next.
+            // If it cannot be removed, the next git fails and reports it.
             fs::remove_file(lock).ok();
         }
         if locks.iter().all(|lock| is_old(lock)) || Instant::now() > end {
@@ -168,12 +169,12 @@ pub(super) fn remove_own_ref_locks(common: &Path) {
 }
 
 impl Git {
-    /// Changes a ref below `refs/banksman`, by one command. A lock that a killed git has left there is not in its way.
+    /// Changes a ref below `refs/banksman` by one command, removing locks that a killed git has left there.
     pub(super) fn set_own_ref(&self, common: &Path, args: &[&str]) -> Result<(), GitError> {
         self.set_own_refs(common, args, &[])
     }
 
-    /// The same for several, which git reads.
+    /// The same for several refs, given as input for git.
     pub(super) fn set_own_refs(&self, common: &Path, args: &[&str], input: &[u8]) -> Result<(), GitError> {
         let set = || {
             let answer = self.ask_with(args, input)?;
@@ -203,14 +204,14 @@ fn locks_below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a lock is there for longer than git needs one, or not any more.
+/// Whether a lock is older than any live git would hold it, or gone.
 fn is_old(lock: &Path) -> bool {
     let Ok(changed) = fs::symlink_metadata(lock).and_then(|file| file.modified()) else { return true };
     changed.elapsed().is_ok_and(|age| age >= GRACE)
 }
 
-/// The gits that work in this repository, as far as that can be seen: from inside of it or of its main checkout. By pid and start.
-fn gits_at_work(common: &Path) -> Vec<(i32, u64)> {
+/// The pids and start times of the git processes whose directory is inside of this repository or its main checkout.
+fn running_gits(common: &Path) -> Vec<(i32, u64)> {
     let around = common.parent().unwrap_or(common);
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -220,6 +221,6 @@ fn gits_at_work(common: &Path) -> Vec<(i32, u64)> {
     pids.filter(is_git).filter(is_here).filter_map(|pid| Some((pid, start_time(pid).ok()?))).collect()
 }
 
-fn is_there((pid, start): &(i32, u64)) -> bool {
+fn is_running((pid, start): &(i32, u64)) -> bool {
     start_time(*pid).is_ok_and(|now| now == *start)
 }

@@ -1,4 +1,4 @@
-//! Removing a worktree, and putting one onto another commit: both after everything of it was saved.
+//! Removing a worktree, and putting a worktree onto another commit, both after everything in it was saved.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 
 use super::saving::{SaveResult, Saved, Saving};
 use super::worktree::{Found, Repository};
-use super::{Git, GitError, Id, system};
+use super::{Git, GitError, Id, file_names, system};
 
-/// How often a worktree is saved until a save finds nothing new: somebody may still write there.
+/// Upper bound on saves of one worktree: a process may still write to it.
 const SAVES: usize = 4;
 
 /// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
     Removed(Option<Saved>),
-    /// These repositories inside of it have commits or changes that are nowhere else. Nothing was removed.
+    /// These repositories inside of the worktree have commits or changes that exist nowhere else. Nothing was removed.
     Embedded(Vec<PathBuf>),
     /// Not everything could be saved. Nothing was removed.
     Incomplete(String),
-    /// Something else is in its place. Nothing was removed.
+    /// The path holds something else. Nothing was removed.
     NotOurs,
 }
 
@@ -52,7 +52,7 @@ impl Repository {
         Ok(Removal::Removed(last))
     }
 
-    /// Saves until nothing new is found. Returns the last state that was saved.
+    /// Saves until a save finds nothing new. Returns the last saved state.
     pub(super) fn save_all(&self, path: &Path, saving: Saving<'_>) -> Result<SaveResult, GitError> {
         let mut last = None;
         for _ in 0..SAVES {
@@ -65,13 +65,13 @@ impl Repository {
         Ok(SaveResult { saved: last, incomplete: Some("its files keep changing".into()) })
     }
 
-    /// Removes the files and what git knows of them. Everything is saved.
+    /// Removes the files and git's record of the worktree. Everything is saved.
     fn unregister(&self, path: &Path) -> Result<(), GitError> {
         let _lock = self.lock()?;
         let args: [&OsStr; 6] =
             ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), path.as_ref()];
         let answer = self.git.ask(&args)?;
-        // What git could not delete, such as files that a root process made, is told by the system.
+        // The error of the system names a file that git could not delete, such as one of a root process.
         if path.exists() {
             fs::remove_dir_all(path).map_err(system(path))?;
         }
@@ -82,7 +82,7 @@ impl Repository {
         }
     }
 
-    /// Removes a branch that nobody has checked out, at the commit that is saved, or that another ref leads to.
+    /// Removes a branch that is not checked out, at the commit that is saved or that another ref reaches.
     fn drop_branch(&self, branch: &str, saving: Saving<'_>) -> Result<Option<Saved>, GitError> {
         let Some(tip) = self.git.tip(branch)? else { return Ok(None) };
         if !self.git.checkouts(branch)?.is_empty() {
@@ -90,12 +90,12 @@ impl Repository {
         }
         let saved = self.save_commit(&tip, branch, saving)?;
         let name = format!("refs/heads/{branch}");
-        // Who has moved it meanwhile keeps it.
+        // A branch that was moved meanwhile stays.
         self.delete_ref(&name, &tip)?.ok();
         Ok(saved)
     }
 
-    /// The repositories inside of a worktree that have something that is nowhere else.
+    /// The repositories inside of a worktree that have commits or changes that exist nowhere else.
     pub fn embedded_work(&self, path: &Path) -> Result<Vec<PathBuf>, GitError> {
         let mut found = Vec::new();
         if self.find(path)? != Found::Worktree {
@@ -119,7 +119,7 @@ impl Repository {
         Ok(found)
     }
 
-    /// Whether a repository has changes, or commits that no remote is known to have. What cannot be asked counts as one that has.
+    /// Whether a repository has changes, or commits that no known remote has. If git cannot read it, the answer is yes.
     fn has_own_work(&self, directory: &Path) -> bool {
         let git = self.git.at(directory);
         let is_clean = || -> Result<bool, GitError> {
@@ -144,31 +144,31 @@ impl Repository {
         Ok(result)
     }
 
-    /// Begins to merge a commit into a worktree, after everything was saved. Returns the files with conflicts; what they are is there
-    /// for whoever works in the worktree.
+    /// Begins to merge a commit into a worktree, after everything was saved. Returns the files with conflicts. The
+    /// files contain the conflict markers, for the agent that works in the worktree.
     pub fn begin_merge(&self, path: &Path, commit: &str, saving: Saving<'_>) -> Result<(SaveResult, Vec<String>), GitError> {
         let result = self.save_all(path, saving)?;
         if result.incomplete.is_some() {
             return Ok((result, Vec::new()));
         }
         let (git, own) = (self.git.at(path), self.own_dir(path)?);
-        // Whoever was killed after a commit may have left the index as it was before, and git merges only into one that is like HEAD.
+        // A process killed after its commit may have left the old index, and git merges only if the index matches HEAD.
         git.get(&["read-tree", "--reset", "HEAD"])?;
         git.ask(&["update-index", "-q", "--refresh"])?;
-        // Before it begins, so that whoever finds it knows whose it is.
+        // Noted before the merge begins, so that an interrupted merge is recognized as ours.
         self.note_merge(&own, commit, b"")?;
         let answer = git.ask(&["merge", "--no-commit", "--no-ff", "--no-stat", "--quiet", commit])?;
         let list = git.get(&["diff", "--name-only", "--diff-filter=U", "-z"])?;
         self.note_merge(&own, commit, &list)?;
-        let files: Vec<String> = super::zero_separated(&list).map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        let files = file_names(&list);
         if answer.status != 0 && files.is_empty() {
             return Err(answer.failed());
         }
         Ok((result, files))
     }
 
-    /// Merges a commit with which its work conflicts into a worktree: what is not committed is committed first. Whoever was killed while
-    /// at it goes on. Returns the files with conflicts.
+    /// Merges a commit that conflicts with the work in a worktree into it, after committing uncommitted changes.
+    /// Continues an interrupted merge of the same commit. Returns the files with conflicts.
     pub fn take_back_conflict(
         &self,
         path: &Path,
@@ -188,19 +188,19 @@ impl Repository {
         }
         let list = git.get(&["diff", "--name-only", "--diff-filter=U", "-z"])?;
         self.note_merge(&self.own_dir(path)?, commit, &list)?;
-        Ok(super::zero_separated(&list).map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+        Ok(file_names(&list))
     }
 
-    /// Saves a commit that only a branch leads to.
+    /// Saves a commit that only a branch reaches.
     fn save_commit(&self, commit: &Id, branch: &str, saving: Saving<'_>) -> Result<Option<Saved>, GitError> {
         self.save_tips([commit.clone()].into(), branch, saving)
     }
 }
 
-/// Forgets a merge, rebase or the like that has begun. Its commits are saved, and its files stay.
+/// Quits a merge, rebase or the like that is in progress. Its commits are saved, and its files stay.
 fn end_unfinished(git: &Git) {
     for what in ["merge", "rebase", "cherry-pick", "revert"] {
-        // Those that have not begun say so.
+        // The others fail, because they are not in progress.
         git.ask(&[what, "--quit"]).ok();
     }
 }

@@ -1,7 +1,8 @@
-//! Saving what a worktree has before anything of it is dropped: its files, its commits, its stashes.
+//! Saving the content of a worktree before any of it is dropped: its files, its commits, its stashes.
 //!
-//! One commit per save, under `refs/banksman/saved/<id>/<n>`. Its tree is the work tree, new files included; its first parent is HEAD, and
-//! its other parents are whatever no other ref leads to: commits that were amended or reset away, a merge that has begun, stashes.
+//! A save makes one commit, under `refs/banksman/saved/<id>/<n>`. Its tree is the work tree, new files included; its
+//! first parent is HEAD, and its other parents are the commits that no other ref reaches: amended or reset commits, an
+//! unfinished merge, stashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -13,23 +14,23 @@ use super::files::copy_index;
 use super::worktree::{Repository, branch_at};
 use super::{Git, GitError, Id, system, zero_separated};
 
-/// Where saved states are.
+/// The namespace of the refs of saved states.
 const PLACE: &str = "refs/banksman/saved/";
 
-/// How many states of one workspace are kept. The oldest go first.
+/// How many states of one workspace are kept. The oldest are dropped first.
 pub const SAVED_LIMIT: usize = 100;
 
-/// How many entries of a reflog are looked at, the newest first.
+/// How many entries of a reflog are read, the newest first.
 const REFLOG: usize = 1_000;
 
-/// What is to be saved, and as what.
+/// The options of a save.
 #[derive(Debug, Clone, Copy)]
 pub struct Saving<'a> {
     /// The task or pipeline whose workspace it is.
     pub id: &'a str,
-    /// What happens next, for people: "before it was removed".
+    /// The reason of the save, for people: "before it was removed".
     pub reason: &'a str,
-    /// Ignored files that are saved, too, as patterns of git.
+    /// Git patterns of ignored files that are saved too.
     pub ignored: &'a [String],
 }
 
@@ -41,7 +42,7 @@ pub struct Saved {
     pub number: u64,
     /// The commit that holds everything.
     pub commit: String,
-    /// When, in seconds since 1970.
+    /// In seconds since 1970.
     pub at: i64,
     pub reason: String,
 }
@@ -56,14 +57,14 @@ impl Saved {
 /// The result of a save.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SaveResult {
-    /// The new state; none if everything is safe already.
+    /// The new state; `None` if everything is safe already.
     pub saved: Option<Saved>,
-    /// What could not be read, in git's words. Then nothing may be dropped.
+    /// Git's message about files that could not be read. Then nothing may be dropped.
     pub incomplete: Option<String>,
 }
 
-/// Refs that do not keep a commit safe. What a merge queue holds, it holds for a moment; its records are removed when there are many; the
-/// branches of other tasks may be removed at this very moment, by somebody who counts on this one.
+/// Refs that do not keep a commit safe. A merge queue holds commits for a short time and removes its records when there
+/// are many, and the branches of other tasks may be removed at this very moment, by a process that relies on this save.
 const PASSING: [&str; 6] = [
     "refs/stash",
     "refs/banksman/queued/*",
@@ -74,8 +75,8 @@ const PASSING: [&str; 6] = [
 ];
 
 impl Repository {
-    /// Saves everything of a worktree that no other ref leads to. The branch of the worktree does not count as another one, because it may be
-    /// removed next.
+    /// Saves everything in a worktree that no other ref reaches. The branch of the worktree does not count, because it
+    /// may be removed next.
     pub fn save(&self, path: &Path, saving: Saving<'_>) -> Result<SaveResult, GitError> {
         let Some(admin) = self.admin_dir(path) else { return Ok(SaveResult::default()) };
         let there = if path.join(".git").exists() { self.git.at(path) } else { self.without_files(&admin) };
@@ -96,13 +97,13 @@ impl Repository {
         let parents: Vec<Id> = std::iter::once(head.clone()).chain(tips.into_iter().filter(|tip| *tip != head)).collect();
         let commit = self.commit_saved(&tree, &parents, saving.reason)?;
         let saved = self.keep(saving.id, &commit, last.map_or(1, |last| last.number + 1))?;
-        // Whatever the commit needs is there, so that no `git gc` can have taken it meanwhile.
+        // Fails if an object of the commit is missing: a `git gc` may have removed it meanwhile.
         self.git.get(&["rev-list", "--objects", "--quiet", &commit, "--not", &head])?;
         self.drop_oldest(saving.id)?;
         Ok(SaveResult { saved: Some(saved), incomplete })
     }
 
-    /// A worktree whose directory is gone, seen by what git has kept of it.
+    /// Git for a worktree whose directory is gone, with what is left in its git directory.
     fn without_files(&self, admin: &Path) -> Git {
         self.git.clone().with_variable("GIT_DIR", admin)
     }
@@ -111,7 +112,7 @@ impl Repository {
         self.git.line(&["rev-parse", "--verify", &format!("{commit}^{{tree}}")]).map_err(|error| error.to_string())
     }
 
-    /// The work tree as a tree of git, by an index of its own.
+    /// Writes the work tree as a git tree, with a temporary index. Also returns git's message if it could not read everything.
     pub(super) fn snapshot(
         &self,
         there: &Git,
@@ -155,29 +156,29 @@ impl Repository {
         Ok((tree, incomplete))
     }
 
-    /// The files of a worktree as a tree of git, new ones included.
+    /// The files of a worktree as a git tree, new files included.
     pub(super) fn tree_of_files(&self, path: &Path) -> Result<Id, GitError> {
         let git = self.git.at(path);
         let head = git.line(&["rev-parse", "--verify", "HEAD"])?;
         Ok(self.snapshot(&git, &self.own_dir(path)?, &head, &[], &[])?.0)
     }
 
-    /// What is staged, as a commit, if it is neither what HEAD has nor what the files are.
+    /// The index as a commit, if it differs from both HEAD and the files.
     fn staged(&self, there: &Git, head: &Id, tree: &Id) -> Result<Option<Id>, GitError> {
         let written = there.ask(&["write-tree"])?;
-        // With conflicts there is no such tree; the files have both sides.
+        // An index with conflicts has no tree; the files have both sides.
         if written.status != 0 {
             return Ok(None);
         }
-        let staged = String::from_utf8_lossy(&written.stdout).trim().to_owned();
+        let staged = written.text();
         if staged == *tree || Ok(&staged) == self.tree_of(head).as_ref() {
             return Ok(None);
         }
-        // Always at the same moment, so that the same index is the same commit, and not something new each time.
+        // With a constant date, so that the same index gives the same commit each time.
         self.commit_at(&staged, std::slice::from_ref(head), "the index", &NOBODY).map(Some)
     }
 
-    /// Every commit that a worktree knows of.
+    /// Every commit that a worktree refers to.
     fn commits_of(
         &self,
         there: &Git,
@@ -195,7 +196,7 @@ impl Repository {
             let ids = line.split(|byte| *byte == b' ').take(2).filter(|id| id.len() >= 40);
             found.extend(ids.map(|id| String::from_utf8_lossy(id).into_owned()).filter(|id| id.bytes().any(|byte| byte != b'0')));
         }
-        // Stashes are shared by all worktrees; their messages begin with the branch that they were made on.
+        // All worktrees share the stashes; the message of a stash begins with its branch.
         if let Some(branch) = branch {
             let list = self.git.ask(&["stash", "list", "--format=%H %gs"])?;
             let text = String::from_utf8_lossy(&list.stdout).into_owned();
@@ -212,14 +213,14 @@ impl Repository {
         Ok(found)
     }
 
-    /// Those of these commits that no ref leads to but the branch, without those that others of them lead to.
+    /// The commits that no ref but the branch reaches, without ancestors of other ones.
     fn unreachable(&self, commits: BTreeSet<Id>, branch: Option<&str>) -> Result<Vec<Id>, GitError> {
-        // An old reflog may name what was collected long ago.
+        // An old reflog may name commits that were collected long ago.
         let asked: String = commits.iter().map(|id| format!("{id}\n")).collect();
         let known = self.git.ask_with(&["cat-file", "--batch-check=%(objectname) %(objecttype)"], asked.as_bytes())?;
         let known = String::from_utf8_lossy(&known.stdout).into_owned();
         let commits = known.lines().filter_map(|line| line.strip_suffix(" commit"));
-        // A branch of somebody else's that is broken keeps nothing safe, and holds up nobody but its own.
+        // A broken ref of another worktree keeps nothing safe, and must not make this save fail.
         let mut args: Vec<String> = ["rev-list", "--parents", "--ignore-missing"].map(Into::into).into();
         let options = args.len();
         args.extend(commits.map(Into::into));
@@ -242,7 +243,7 @@ impl Repository {
         Ok(rows.keys().filter(|id| !inner.contains(*id)).map(|id| (*id).to_owned()).collect())
     }
 
-    /// Saves those of some commits that no ref leads to but a branch.
+    /// Saves the commits that no ref but a branch reaches.
     pub(super) fn save_tips(&self, commits: BTreeSet<Id>, branch: &str, saving: Saving<'_>) -> Result<Option<Saved>, GitError> {
         let tips = self.unreachable(commits, Some(branch))?;
         let Some(first) = tips.first() else { return Ok(None) };
@@ -257,7 +258,7 @@ impl Repository {
         self.commit_at(tree, parents, reason, &now)
     }
 
-    /// Needs no identity of the user's: whose work it is, the commits inside tell.
+    /// Makes a commit without an identity of the user's: the saved commits have their own authors.
     fn commit_at(&self, tree: &Id, parents: &[Id], reason: &str, identity: &[(&str, &str)]) -> Result<Id, GitError> {
         let mut args: Vec<String> = vec!["commit-tree".into(), tree.clone(), "-m".into(), format!("banksman: saved {reason}")];
         args.extend(parents.iter().flat_map(|parent| ["-p".to_owned(), parent.clone()]));
@@ -267,10 +268,10 @@ impl Repository {
         if answer.status != 0 {
             return Err(answer.failed());
         }
-        Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+        Ok(answer.text())
     }
 
-    /// Gives a saved state its name, the next that is free.
+    /// Gives a saved state the next free name.
     fn keep(&self, id: &str, commit: &Id, first: u64) -> Result<Saved, GitError> {
         let mut number = first;
         loop {
@@ -281,7 +282,7 @@ impl Repository {
                 let found = self.saved(Some(id))?.into_iter().find(|saved| saved.number == number);
                 return found.ok_or_else(|| GitError::Failed { what: "update-ref".into(), said: format!("{name} is not there") });
             }
-            // Somebody else has taken the number.
+            // Another process has taken the number; any other failure is an error.
             if self.git.ask(&["rev-parse", "--quiet", "--verify", &name])?.status != 0 || number > first + 100 {
                 made?;
             }
@@ -305,12 +306,12 @@ impl Repository {
         saved.iter().take(over).try_for_each(|saved| self.forget_saved(saved))
     }
 
-    /// Gives up a saved state.
+    /// Drops a saved state.
     pub fn forget_saved(&self, saved: &Saved) -> Result<(), GitError> {
         self.delete_ref(&saved.name(), &saved.commit)?.map_err(|said| GitError::Failed { what: "update-ref".into(), said })
     }
 
-    /// Makes a branch of a saved state: its files are one commit on top of what HEAD was.
+    /// Makes a branch from a saved state: its files are one commit on top of the former HEAD.
     pub fn restore(&self, saved: &Saved, branch: &str) -> Result<(), GitError> {
         self.check_branch(branch)?;
         let none = "0".repeat(saved.commit.len());
@@ -332,7 +333,7 @@ fn saved_state(line: &str) -> Option<Saved> {
     })
 }
 
-/// A file that goes with this.
+/// A temporary index, removed on drop with its lock.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {

@@ -1,7 +1,7 @@
-//! The worktree that a merge works in: by one merge of a project at a time, and gone when the merge is over.
+//! The worktree that a merge works in. One merge of a project runs at a time, and removes its worktree at the end.
 //!
-//! Each has a name of its own: a git whose merge was killed goes on for a while, and removes its worktree when it finds it incomplete. That must
-//! not be the one of the next merge.
+//! Each worktree has a name of its own: a git whose merge was killed continues for a while, and removes its worktree
+//! when it finds it incomplete. It must not remove the worktree of the next merge.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -12,30 +12,30 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use super::{Git, GitError, Id};
+use super::{Git, GitError, Id, file_names};
 use crate::{ids, private};
 
-/// How often the worktree of a killed merge is removed until it stays away, and the pause between.
+/// Upper bound on attempts to remove the worktree of a killed merge, and the pause between.
 const CLEARINGS: usize = 50;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How the names of these worktrees begin. In earlier versions there was one, with nothing behind that.
+/// The prefix of the names of these worktrees. Earlier versions had a single one with exactly this name.
 const NAME: &str = ".merge";
 
-/// The right to merge. Others wait until this process gives it back or is dead.
+/// The lock of merges. Other merges wait until this process releases it or is dead.
 pub(super) struct MergeLock {
     scratch: PathBuf,
     _lock: File,
 }
 
-/// A worktree without a branch. It is removed when it is dropped.
+/// A worktree without a branch, removed on drop.
 pub(super) struct Tree<'a> {
     git: &'a Git,
     path: PathBuf,
 }
 
 impl MergeLock {
-    /// Waits for it, and clears away what a merge has left behind that was killed.
+    /// Waits for the lock, and removes the worktrees that killed merges have left behind.
     pub(super) fn take(git: &Git, directory: &Path, common: &Path) -> Result<MergeLock, GitError> {
         let system = |source| GitError::System { what: directory.display().to_string(), source };
         private::make_dir(directory).map_err(system)?;
@@ -44,12 +44,12 @@ impl MergeLock {
         let directory = directory.canonicalize().map_err(system)?;
         let merge_lock = MergeLock { scratch: directory, _lock: lock };
         remove_half_made(common);
-        // Whoever made them is dead: otherwise the turn would be theirs.
+        // The merges that made them are dead: otherwise one would hold the lock.
         merge_lock.left_behind(common).iter().for_each(|path| clear(git, path));
         Ok(merge_lock)
     }
 
-    /// The worktrees of merges that were killed: those that git knows, and the others.
+    /// The worktrees of killed merges, registered in git or not.
     fn left_behind(&self, common: &Path) -> BTreeSet<PathBuf> {
         let is_ours = |path: &Path| {
             let end = path.file_name().and_then(|name| name.as_bytes().strip_prefix(NAME.as_bytes()));
@@ -63,7 +63,7 @@ impl MergeLock {
         known.chain(entries(&self.scratch)).filter(|path| is_ours(path)).collect()
     }
 
-    /// The directory that only one merge at a time works in.
+    /// The directory in which only one merge at a time works.
     pub(super) fn scratch(&self) -> &Path {
         &self.scratch
     }
@@ -90,16 +90,14 @@ impl<'a> Tree<'a> {
         quiet(self.git.at(&self.path))
     }
 
-    /// The commit that it is at.
+    /// The commit of the worktree.
     pub(super) fn head(&self) -> Result<Id, GitError> {
         self.git().line(&["rev-parse", "--verify", "HEAD"])
     }
 
-    /// The files that two sides have changed in different ways.
+    /// The files with conflicts.
     pub(super) fn conflicts(&self) -> Result<Vec<String>, GitError> {
-        let list = self.git().get(&["diff", "--name-only", "--diff-filter=U", "-z"])?;
-        let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+        Ok(file_names(&self.git().get(&["diff", "--name-only", "--diff-filter=U", "-z"])?))
     }
 }
 
@@ -109,32 +107,33 @@ impl Drop for Tree<'_> {
     }
 }
 
-/// Removes a worktree, and what git knows of it. A git whose merge was killed may still write there, and gives up when it finds it gone.
+/// Removes a worktree and its record in git. Retries, because a git whose merge was killed may still write there; it
+/// gives up when it finds the worktree gone.
 fn clear(git: &Git, path: &Path) {
     let remove: [&OsStr; 6] =
         ["worktree".as_ref(), "remove".as_ref(), "--force".as_ref(), "--force".as_ref(), "--".as_ref(), path.as_ref()];
     for _ in 0..CLEARINGS {
         let (was_known, was_there) = (git.says(&remove).unwrap_or(false), path.exists());
         if !was_known {
-            // Half a worktree, which git does not take for one. What cannot be removed stays for the next merge.
+            // Git does not recognize a half-made worktree. If it cannot be removed, the next merge tries again.
             fs::remove_dir_all(path).ok();
         }
         match (was_there, path.exists()) {
             (false, _) => return,
-            // Now git may forget it.
+            // The next round removes the record.
             (true, false) => {}
             (true, true) => std::thread::sleep(PAUSE),
         }
     }
 }
 
-/// What lies in a directory.
+/// The entries of a directory.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// Removes what a git that was killed had begun to write down about a worktree of ours: with half of it, no git can list the
-/// worktrees of the repository, and people are held up too. Whoever writes it is done within milliseconds.
+/// Removes the incomplete records of our worktrees that a killed git has left: with one, no git can list the worktrees
+/// of the repository, and people are blocked too. A live git completes its record within milliseconds.
 pub(super) fn remove_half_made(common: &Path) {
     for _ in 0..CLEARINGS {
         let found = half_made(common);
@@ -143,7 +142,7 @@ pub(super) fn remove_half_made(common: &Path) {
             changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= PAUSE * 25))
         };
         for path in found.iter().filter(|path| is_old(path)) {
-            // If it cannot be removed, git says so when it is asked next.
+            // If it cannot be removed, the next git fails and reports it.
             fs::remove_dir_all(path).ok();
         }
         if found.iter().all(is_old) {
@@ -153,8 +152,8 @@ pub(super) fn remove_half_made(common: &Path) {
     }
 }
 
-/// The records of worktrees with a name like ours that are not complete. One that was ever worked in has an index or a log: what is missing
-/// there is not for us to judge.
+/// The incomplete records of worktrees with a name like ours. A worktree that was used has an index or a log, and does
+/// not count, whatever is missing.
 fn half_made(common: &Path) -> Vec<PathBuf> {
     let ours = entries(&common.join("worktrees")).into_iter();
     let ours = ours.filter(|path| is_name_of_ours(path.file_name().unwrap_or_default().as_bytes()));
@@ -165,15 +164,15 @@ fn half_made(common: &Path) -> Vec<PathBuf> {
     ours.filter(is_half).collect()
 }
 
-/// Whether a record of a worktree is called like that of a merge, of a task, or of the checks of a branch. Git adds a number to a name that
-/// is taken.
+/// Whether the record of a worktree has the name of a merge, of a task, or of the checks of a branch. Git appends a
+/// number to a name that is taken.
 fn is_name_of_ours(name: &[u8]) -> bool {
     let checks = name.iter().rposition(|byte| *byte == b'-').map(|at| &name[at + 1..]);
     let is_of_checks = checks.is_some_and(|end| end.len() >= 8 && end.iter().all(u8::is_ascii_hexdigit));
     name.starts_with(b"-merge") || name.starts_with(b"t-") || is_of_checks
 }
 
-/// Hooks are for the directories that people work in; so are resolutions that were recorded, which nobody would look at here.
+/// Turns off hooks, which are for the directories of people, and recorded resolutions, which no person would review.
 fn quiet(git: Git) -> Git {
     git.with("core.hooksPath=/dev/null").with("rerere.enabled=false")
 }

@@ -1,4 +1,4 @@
-//! What killed merges have left in a repository: checkouts between two commits, and locks.
+//! Settling the remains of killed merges in a repository: checkouts between two commits, and locks.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -15,12 +15,12 @@ use super::{Git, GitError, system};
 /// How long one command of git may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What one killed merge has left.
+/// The remains of one killed merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     /// The checkout that may be between two commits.
     pub checkout: Option<PathBuf>,
-    /// The lock files that may be its own. They are removed only if that is proven.
+    /// The lock files that may belong to the merge. They are removed only if that is proven.
     pub locks: Vec<PathBuf>,
 }
 
@@ -30,11 +30,11 @@ pub struct Settled {
     pub checkout: Option<PathBuf>,
     /// The lock files that were removed.
     pub locks: Vec<PathBuf>,
-    /// The folder with the files that somebody has changed in the moment in which they were taken away.
+    /// The folder with the files that were changed while the checkout moved.
     pub saved: Option<PathBuf>,
 }
 
-/// What killed merges have left in the repository that `repo` belongs to. Nothing is there if that is none.
+/// The remains of killed merges in the repository that `repo` belongs to. None if there is no repository.
 pub fn leftovers(repo: &Path) -> Result<Vec<Leftover>, GitError> {
     let Some((_, common)) = repository(repo)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
@@ -50,13 +50,13 @@ pub fn leftovers(repo: &Path) -> Result<Vec<Leftover>, GitError> {
     Ok(found)
 }
 
-/// Settles what killed merges have left in the repository that `repo` belongs to.
+/// Settles the remains of killed merges in the repository that `repo` belongs to.
 pub fn settle_leftovers(repo: &Path) -> Result<Vec<Settled>, MergeError> {
     let Some((git, common)) = repository(repo)? else { return Ok(Vec::new()) };
     settle_all(&git, &common, None)
 }
 
-/// The same, for a merge that has the right to work in `scratch`: whoever had it before is dead, and the end of its git is waited for.
+/// The same, for a merge that holds the lock of `scratch`: the former holder is dead, so this waits for the end of its git.
 pub(super) fn settle_all(git: &Git, common: &Path, scratch: Option<&Path>) -> Result<Vec<Settled>, MergeError> {
     let mut settled = Vec::new();
     remove_half_made(common);
@@ -113,13 +113,13 @@ fn is_landed(git: &Git, moving: &Move<'_>) -> Result<bool, GitError> {
     let record = moving.record();
     let tip = git.ask(&["rev-parse", "--quiet", "--verify", &record.target])?;
     let tip = String::from_utf8_lossy(&tip.stdout).trim_end().to_owned();
-    // A commit that is not there any more has never landed.
+    // A commit that does not exist any more has never landed.
     let is_there = git.ask(&["cat-file", "-e", &format!("{}^{{commit}}", record.to)])?.status == 0;
     Ok(!tip.is_empty() && is_there && git.contains(&tip, &record.to)?)
 }
 
-/// Index locks that say that they are ours, of processes that are dead, without a journal: an earlier version has left them, or
-/// somebody has removed the journal. They are held by what is returned with them.
+/// Index locks of dead processes with our title and without a journal: an earlier version has left them, or the journal
+/// was removed. The returned files hold their locks.
 fn orphans(common: &Path) -> Vec<(PathBuf, File)> {
     let linked = fs::read_dir(common.join("worktrees")).into_iter().flatten().flatten().map(|entry| entry.path());
     let locks = linked.chain([common.to_path_buf()]).map(|git_dir| git_dir.join("index.lock"));

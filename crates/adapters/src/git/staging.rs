@@ -1,5 +1,5 @@
-//! Everything that a move of a checkout needs is made beforehand, where it disturbs nobody: the new files, as git would write
-//! them, the new index, and what the checkout is compared with.
+//! The preparation of a move of a checkout, outside of the checkout: the new files, as git would write them, the new
+//! index, and the state that the checkout is compared with.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -16,20 +16,20 @@ use super::moving::Move;
 use super::steps::{Kind, Slots, Step};
 use super::{Git, GitError, Id, system, zero_separated};
 
-/// A move that is ready, and what the checkout was like when it was made so.
+/// A prepared move, and the state of the checkout at that time.
 pub(super) struct Staged<'a> {
     pub(super) moving: Move<'a>,
-    /// The files that leave or change.
+    /// The files that the move removes or changes.
     pub(super) seen: Vec<(PathBuf, Option<Stamp>)>,
     changes: Vec<Change>,
-    /// Where the hook would be that people have for merges.
+    /// The path of the user's `post-merge` hook, whether it exists or not.
     pub(super) hook: PathBuf,
 }
 
-/// A path that two commits have in different ways.
+/// A path that differs between two commits.
 pub(super) struct Change {
     pub(super) path: PathBuf,
-    /// What an index says of it, for the first and for the second: nothing, if that one does not have the path.
+    /// The index entries (`MODE ID`) of the first and of the second commit; `None` if the commit does not have the path.
     pub(super) sides: [Option<String>; 2],
 }
 
@@ -44,7 +44,7 @@ impl Change {
 }
 
 impl Staged<'_> {
-    /// Whether the place of a new file is taken by something of the user's, ignored or not.
+    /// Whether a file of the user's, ignored or not, is at the path of a new file.
     pub(super) fn is_in_the_way(&self) -> Result<bool, GitError> {
         let leaves = |change: &&Change| change.sides[1].is_none() && !change.is_submodule(0);
         let leaving: HashSet<&Path> = self.changes.iter().filter(leaves).map(|change| &*change.path).collect();
@@ -59,7 +59,7 @@ impl Staged<'_> {
     }
 }
 
-/// Makes a move of the checkout that `git` is in. Nothing of the checkout is touched.
+/// Prepares a move of the checkout that `git` is in, without touching the checkout.
 pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id, to: &Id) -> Result<Staged<'a>, Halt> {
     let [root, git_dir, hook] = git.places([&["--show-toplevel"], &["--git-dir"], &["--git-path", "hooks/post-merge"]])?;
     let (slots, can_exchange) = slots(journal, &root)?;
@@ -91,7 +91,7 @@ pub(super) fn stage<'a>(git: &Git, journal: &'a Journal, target: &str, from: &Id
     Ok(staged)
 }
 
-/// The place for the files, on the file system of the checkout, empty; and whether files can be exchanged there.
+/// Makes empty directories for the files, on the file system of the checkout. Returns whether it can exchange files.
 fn slots(journal: &Journal, root: &Path) -> Result<(PathBuf, bool), GitError> {
     let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).map_err(system(path));
     let slots = if device(root)? == device(journal.folder())? {
@@ -117,7 +117,7 @@ struct Staging<'a, 'j> {
 }
 
 impl Staging<'_, '_> {
-    /// The index as it is.
+    /// Copies the current index.
     fn copy_index(&self) -> Result<(), GitError> {
         let index = self.moving.record().git_dir.join("index");
         for name in ["index.before", "index.new", "index.kept", "index.new.lock", "check", "check.lock"] {
@@ -125,7 +125,7 @@ impl Staging<'_, '_> {
         }
         for copy in ["index.before", "index.new"].map(|name| self.moving.journal().path(name)) {
             match copy_index(&index, &copy) {
-                // Nothing was ever added here.
+                // A checkout to which nothing was ever added has no index.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 end => end.map_err(system(&copy))?,
             }
@@ -139,11 +139,11 @@ impl Staging<'_, '_> {
         files.map(|change| Ok((change.path.clone(), root.stamp(&change.path).map_err(system(&change.path))?))).collect()
     }
 
-    /// Whether any of the files that leave or change is not as the first commit has it.
+    /// Whether any of the files that the move removes or changes differs from the first commit.
     fn is_dirty(&self, seen: &[(PathBuf, Option<Stamp>)]) -> Result<bool, GitError> {
         let root = &self.moving.slots().root;
         let files = self.changes.iter().filter(|change| change.is_file(0)).zip(seen);
-        // One that is missing will not be missed.
+        // A file that is missing already is no change to lose.
         let mut present = files.filter(|(_, (_, stamp))| stamp.is_some()).map(|(change, _)| change);
         let is_exact =
             |change: &Change| change.sides[0].as_ref().is_some_and(|entry| root.is_exactly(&change.path, entry).unwrap_or(false));
@@ -154,13 +154,13 @@ impl Staging<'_, '_> {
         Ok(self.changes.iter().any(|change| differing.get(&change.path).is_some_and(|how| *how != b'D')))
     }
 
-    /// The index after the move. Of a checkout that has only some of the files, it has the same ones.
+    /// Makes the index after the move. For a sparse checkout it has the same selection of files.
     fn make_index(&self, is_sparse: bool) -> Result<(), GitError> {
         let git = self.moving.with_index("index.new");
         if !is_sparse {
             return git.get(&["read-tree", "-m", "-i", self.from, self.to]).map(drop);
         }
-        // Git chooses the files only if it writes them; and nothing shall be done to what is in them.
+        // Git selects the files only when it writes them. Without attributes it writes them unfiltered.
         let (void, nothing) = (self.void(), git.line(&["hash-object", "-t", "tree", "/dev/null"])?);
         remove_tree(&void)?;
         fs::create_dir(&void).map_err(system(&void))?;
@@ -169,7 +169,7 @@ impl Staging<'_, '_> {
     }
 
     fn is_sparse(&self) -> Result<bool, GitError> {
-        // Without a list of the files git takes all of them.
+        // Without a pattern file git checks out all files.
         Ok(self.moving.record().git_dir.join("info/sparse-checkout").exists()
             && self.moving.git().ask(&["config", "--type=bool", "core.sparseCheckout"])?.stdout.starts_with(b"true"))
     }
@@ -178,7 +178,7 @@ impl Staging<'_, '_> {
         self.moving.journal().path("void")
     }
 
-    /// Has git write the files that come. Its filters run in the checkout, as always, and by the attributes that come.
+    /// Has git write the new files. Its filters run in the checkout, as always, with the attributes of the new commit.
     fn make_files(&self, present: &HashSet<&Path>, is_sparse: bool) -> Result<Vec<(PathBuf, Stamp)>, GitError> {
         let is_wanted = |change: &&Change| {
             change.is_file(1)
@@ -234,7 +234,7 @@ impl Staging<'_, '_> {
     }
 }
 
-/// The paths that two commits have in different ways, in their order.
+/// The paths that differ between two commits, sorted.
 pub(super) fn changes(git: &Git, from: &Id, to: &Id) -> Result<Vec<Change>, GitError> {
     let list = git.get(&["diff-tree", "-r", "-z", "--no-renames", from, to])?;
     let fields: Vec<&[u8]> = list.split(|byte| *byte == 0).collect();
@@ -250,7 +250,8 @@ pub(super) fn changes(git: &Git, from: &Id, to: &Id) -> Result<Vec<Change>, GitE
     Ok(changes)
 }
 
-/// Whether something is at a place, or on the way to it, that does not leave. A directory may stay where a submodule comes.
+/// Whether something that the move does not remove is at a path or in place of one of its parents. A new submodule may
+/// take over a directory.
 fn is_taken(root: &Path, path: &Path, by_file: bool, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
     let mut way: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     while let Some(part) = way.pop() {
@@ -263,13 +264,13 @@ fn is_taken(root: &Path, path: &Path, by_file: bool, leaving: &HashSet<&Path>) -
     Ok(by_file && has_others(root, path, leaving)?)
 }
 
-/// Whether a directory has files that do not leave.
+/// Whether a directory has files that the move does not remove.
 fn has_others(root: &Path, directory: &Path, leaving: &HashSet<&Path>) -> Result<bool, GitError> {
-    let whole = root.join(directory);
-    for entry in fs::read_dir(&whole).map_err(system(&whole))? {
-        let entry = entry.map_err(system(&whole))?;
+    let absolute = root.join(directory);
+    for entry in fs::read_dir(&absolute).map_err(system(&absolute))? {
+        let entry = entry.map_err(system(&absolute))?;
         let path = directory.join(entry.file_name());
-        let is_dir = entry.file_type().map_err(system(&whole))?.is_dir();
+        let is_dir = entry.file_type().map_err(system(&absolute))?.is_dir();
         if if is_dir { has_others(root, &path, leaving)? } else { !leaving.contains(&*path) } {
             return Ok(true);
         }
@@ -277,7 +278,7 @@ fn has_others(root: &Path, directory: &Path, leaving: &HashSet<&Path>) -> Result
     Ok(false)
 }
 
-/// Runs git with something to read, which must succeed.
+/// Runs git with input on stdin. It must succeed.
 pub(super) fn feed<S: AsRef<OsStr>>(git: &Git, args: &[S], input: &[u8]) -> Result<(), GitError> {
     let answer = git.ask_with(args, input)?;
     if answer.status == 0 { Ok(()) } else { Err(answer.failed()) }

@@ -1,30 +1,30 @@
-//! What happens to one path of a checkout that moves, forth and back. Both can be repeated: where things are tells what was done.
+//! The steps of a move, one for each path, forward and back. Both directions are idempotent: the location of the files
+//! shows what was done.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{Root, Stamp, is_absent};
 
-/// One path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) kind: Kind,
     pub(super) path: PathBuf,
-    /// The file that comes, as it was made.
+    /// The stamp of the new file, as it was made.
     pub(super) ours: Option<Stamp>,
-    /// The file that leaves, as an index says it (`MODE ID`).
+    /// The index entry (`MODE ID`) of the file that is removed.
     pub(super) leaves: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Remove,
-    /// A submodule leaves: its directory, if it is empty.
+    /// Remove the directory of a submodule, if it is empty.
     LeaveModule,
-    /// A file is exchanged with another.
+    /// Exchange a file with another.
     Replace,
     Add,
-    /// A submodule comes: an empty directory.
+    /// Make an empty directory for a submodule.
     EnterModule,
 }
 
@@ -49,12 +49,12 @@ impl Step {
         let (word, rest) = text.split_once(' ')?;
         let (kind, _) = KINDS.iter().find(|(_, name)| *name == word)?;
         let words: Vec<&str> = rest.split(' ').collect();
-        // The stamp is five words, or nothing.
+        // The stamp is five words, or one empty word.
         let leaves = words.len().checked_sub(2).filter(|at| [1, 5].contains(at)).map(|at| words[at..].join(" "));
         Some(Step { kind: *kind, path: path.into(), ours: Stamp::decode(rest), leaves })
     }
 
-    /// What leaves comes first, so that a directory can take the place of a file and the other way round.
+    /// Removals come first, so that a directory can take the place of a file and the other way round.
     pub(super) fn order(&self) -> usize {
         KINDS.iter().position(|(kind, _)| *kind == self.kind).unwrap_or(KINDS.len())
     }
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// The files of a checkout, those that are to come, and those that were taken away. An exchange leaves the latter among the former.
+/// The files of a checkout, the new files, and the files that were moved away. An exchange moves a file away into `new`.
 pub(super) struct Slots {
     pub(super) root: Root,
     pub(super) new: Root,
@@ -98,7 +98,7 @@ impl Slots {
             Kind::Add => {
                 if step.is_ours(self.new.stamp(path)?) {
                     match self.root.put(path, &self.new) {
-                        // Git knows no empty directories, so nobody can have meant to keep one.
+                        // Git does not track empty directories, so they may be removed.
                         Err(error) if is_occupied(&error) && self.root.remove_empty(path) => self.root.put(path, &self.new)?,
                         end => end?,
                     }
@@ -109,7 +109,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Puts back what was there, if what is there now is exactly what we have put there.
+    /// Moves the former file back, if the present one is exactly ours.
     pub(super) fn undo(&self, step: &Step) -> io::Result<()> {
         let path = &step.path;
         match step.kind {
@@ -120,7 +120,7 @@ impl Slots {
                     return Ok(());
                 }
                 self.root.exchange(path, &self.new)?;
-                // Somebody may have changed it in this very moment: that stays.
+                // A file that was changed in this very moment goes back to its place.
                 if step.is_ours(self.new.stamp(path)?) { Ok(()) } else { self.root.exchange(path, &self.new) }
             }
             Kind::Add => {
@@ -141,12 +141,12 @@ impl Slots {
         }
     }
 
-    /// Whether what was taken away is, byte by byte, what the first commit has there.
+    /// Whether the file that was moved away is, byte by byte, the one of the first commit.
     pub(super) fn is_committed(&self, slot: &Root, step: &Step) -> bool {
         step.leaves.as_ref().is_some_and(|entry| slot.is_exactly(&step.path, entry).unwrap_or(false))
     }
 
-    /// Where that is which was taken away, if it was.
+    /// The slot with the file that was moved away, if it was.
     pub(super) fn taken(&self, step: &Step) -> Option<&Root> {
         let is_file = |slot: &Root| std::fs::symlink_metadata(slot.path().join(&step.path)).is_ok();
         match step.kind {
@@ -159,7 +159,7 @@ impl Slots {
         }
     }
 
-    /// What somebody has put into the place meanwhile stays there; a later step finds what was taken away.
+    /// Moves a file back, unless its path is taken: a file put there meanwhile stays, and `dispose` saves the former.
     fn put_back(&self, path: &Path, slot: &Root) -> io::Result<()> {
         match self.root.put(path, slot) {
             Err(error) if is_absent(&error) || is_occupied(&error) => Ok(()),
@@ -168,7 +168,7 @@ impl Slots {
     }
 }
 
-/// Whether an error says that something is in the place, or a file in the place of a directory on the way.
+/// Whether an error means that the path is taken, or that a file is in the place of one of its parents.
 pub(super) fn is_occupied(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory)
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_read_as_they_and_earlier_versions_write_them() {
+    fn steps_of_this_and_of_earlier_versions_are_decoded() {
         let path = Path::new("a b");
         let stamp = Stamp::decode("1 2 3 4 5");
         for (kind, ours) in [(Kind::Remove, None), (Kind::Replace, stamp)] {

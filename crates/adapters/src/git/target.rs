@@ -1,4 +1,4 @@
-//! The branch that a merge or a landing moves, and its checkout with it.
+//! The branch that a merge or a landing moves, together with its checkout.
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use super::{Git, GitError, Id};
 /// A branch that is to move.
 pub(super) struct Target<'a> {
     pub(super) git: &'a Git,
-    /// Where git keeps what belongs to the checkout that it is asked in.
+    /// Git's directory for the checkout that `git` runs in.
     pub(super) git_dir: &'a Path,
     pub(super) journal: &'a Journal,
     pub(super) name: &'a str,
-    /// What the log of the ref says.
+    /// The message for the reflog.
     pub(super) note: String,
 }
 
@@ -26,7 +26,7 @@ impl Target<'_> {
         self.git.tip(self.name)?.ok_or_else(|| GitError::NoBranch(self.name.into()))
     }
 
-    /// The tip of a branch that is not another name of some other.
+    /// The tip of the branch, which must not be an alias of another one.
     pub(super) fn own_tip(&self) -> Result<Id, MergeError> {
         match self.git.branch(self.name)?.ok_or_else(|| GitError::NoBranch(self.name.into()))? {
             (tip, None) => Ok(tip),
@@ -38,7 +38,7 @@ impl Target<'_> {
         format!("refs/heads/{}", self.name)
     }
 
-    /// The checkout of the branch, in which nothing may be under way.
+    /// The checkout of the branch, in which no operation may be in progress.
     pub(super) fn checkout(&self) -> Result<Option<Checkout>, MergeError> {
         let mut all = self.git.checkouts(self.name)?;
         let Some(checkout) = all.pop() else { return Ok(None) };
@@ -56,7 +56,7 @@ impl Target<'_> {
             Ok(transaction) => return Ok(transaction),
             Err(said) => said,
         };
-        // A hook of the user's can refuse it as well.
+        // A hook of the user's can refuse the transaction as well.
         let has_moved = |update: &Update| match update {
             Update::Move { from, .. } => self.tip().is_ok_and(|tip| tip != *from),
             Update::Create { .. } | Update::Delete { .. } => false,
@@ -68,18 +68,18 @@ impl Target<'_> {
     /// Moves a target that is not checked out anywhere.
     pub(super) fn move_alone(&self, updates: &[Update]) -> Result<(), Halt> {
         let transaction = self.prepare(self.git, self.git_dir, updates)?;
-        // Whoever has checked it out meanwhile would find all that was merged taken back in the index.
+        // In a checkout made meanwhile, the index would revert everything that was merged.
         if !self.git.checkouts(self.name)?.is_empty() {
             return Err(Halt::Again("it was checked out".into()));
         }
         transaction.commit().map_err(|said| GitError::Failed { what: "update-ref".into(), said }.into())
     }
 
-    /// Moves the target together with its checkout. What has begun and does not succeed is undone.
+    /// Moves the target together with its checkout. A move that fails is undone.
     pub(super) fn move_with(&self, checkout: &Checkout, from: &Id, to: &Id, updates: &[Update]) -> Result<Option<PathBuf>, Halt> {
         let there = self.git.at(&checkout.path);
         let staged = match stage(&there, self.journal, &self.full_name(), from, to) {
-            // What somebody has committed meanwhile is a change as long as it is compared with what was there before.
+            // A commit made meanwhile looks like changes when the checkout is compared with the former tip.
             Err(Halt::Refused(MergeError::Dirty(_))) if self.tip()? != *from => {
                 return Err(Halt::Again("somebody has committed to it".into()));
             }
@@ -96,13 +96,13 @@ impl Target<'_> {
         let saved = moving.dispose()?;
         end?;
         if staged.hook.exists() || there.knows_hooks_by_settings() {
-            // Whatever it says: the merge is over.
+            // Its exit status does not matter: the merge is over.
             there.ask(&["hook", "run", "--ignore-missing", "post-merge", "--", "0"])?;
         }
         Ok(saved)
     }
 
-    /// Locks, verifies and moves. The index stays locked.
+    /// Locks, verifies and moves. Leaves the index locked.
     fn move_locked(&self, there: &Git, staged: &Staged<'_>, updates: &[Update]) -> Result<(), Halt> {
         let moving = &staged.moving;
         let transaction = self.prepare(there, &moving.record().git_dir, updates)?;
@@ -115,7 +115,7 @@ impl Target<'_> {
             return Err(halt);
         }
         let Err(said) = transaction.commit() else { return Ok(()) };
-        // Git may have been killed after it had done it.
+        // Git may have been killed after the commit.
         if self.git.contains(&self.tip()?, &moving.record().to)? {
             return Ok(());
         }

@@ -1,8 +1,8 @@
-//! A change of refs in two steps. After the first one git has them locked and has compared them with what they were to be; the
-//! second one is a matter of renaming files.
+//! A change of refs in two steps. After the first step git has locked the refs and compared them with their expected values; the
+//! second step only renames files.
 //!
-//! The program that holds the locks is a child of ours: if this process is killed, it finds its input closed, gives up and
-//! removes them. Only if it is killed do they stay; `Journal` knows how to recognise them then.
+//! A `git update-ref` child holds the locks. If this process is killed, the child sees the end of its input, gives up
+//! and removes the locks. They stay only if the child itself is killed; `Journal` recognizes them then.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -19,7 +19,7 @@ use super::{Git, GitError, Id};
 use crate::tree;
 
 pub(super) enum Update {
-    /// From one commit to another, and nothing but that.
+    /// Moves the ref, if it is at `from`.
     Move {
         name: String,
         from: Id,
@@ -29,7 +29,7 @@ pub(super) enum Update {
         name: String,
         at: Id,
     },
-    /// Gone, if it is at this commit.
+    /// Deletes the ref, if it is at this commit.
     Delete {
         name: String,
         at: Id,
@@ -52,7 +52,7 @@ impl Update {
     }
 }
 
-/// Refs that are locked and can be changed. If it is dropped, they are not.
+/// Locked refs that can be changed by [`Transaction::commit`]. Dropping it changes nothing.
 pub(super) struct Transaction<'a> {
     child: Child,
     input: Option<ChildStdin>,
@@ -62,7 +62,8 @@ pub(super) struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Locks the refs and compares them. `git_dir` is that of the checkout where git is asked. The inner error is what git said against it.
+    /// Locks the refs and compares them. `git_dir` is git's directory for the checkout that `git` runs in. The inner
+    /// error is git's message.
     pub(super) fn prepare<'a>(
         git: &Git,
         git_dir: &Path,
@@ -73,7 +74,7 @@ impl Transaction<'_> {
         let failed = |source| GitError::System { what: "git update-ref".into(), source };
         journal.expect_ref_locks(git_dir, updates)?;
         let mut command = git.command(&["update-ref", "-m", note, "--stdin", "-z"]);
-        // It has the lock of the journal as long as it lives, and writes its complaints there.
+        // The child holds the lock of the journal while it lives, and writes its error messages there.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(journal.lock().map_err(failed)?).process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("it is piped"));
@@ -88,7 +89,7 @@ impl Transaction<'_> {
         Ok(Err(journal.complaints()))
     }
 
-    /// Changes them. The error is what git said against it.
+    /// Changes the refs. The error is git's message.
     pub(super) fn commit(mut self) -> Result<(), String> {
         self.send("commit\0");
         let is_committed = self.is_answered("commit").unwrap_or(false);
@@ -96,7 +97,7 @@ impl Transaction<'_> {
         if is_committed { Ok(()) } else { Err(self.journal.complaints()) }
     }
 
-    /// If git is gone, its answer says so.
+    /// A failure is ignored here: if git is gone, the missing answer shows it.
     fn send(&mut self, lines: &str) {
         if let Some(input) = &mut self.input {
             input.write_all(lines.as_bytes()).and_then(|()| input.flush()).ok();
@@ -117,15 +118,15 @@ impl Transaction<'_> {
         Ok(line == expected.as_bytes())
     }
 
-    /// Waits for the end of git, which gives up what is not committed when its input is closed.
+    /// Closes the input of git, which makes it give up uncommitted changes, and waits until it has ended.
     fn end(&mut self) {
         self.input = None;
-        // Its output ends with it, but for hooks that it may have left behind.
+        // Its output ends with it, unless hooks that it has left behind keep the pipe open.
         let left = self.until.saturating_duration_since(Instant::now());
         if !is_readable(&self.output, left).unwrap_or(false) {
             tree::kill_group(&self.child);
         }
-        // One that was killed has left its locks.
+        // A killed git leaves its locks.
         if self.child.wait().is_ok_and(|status| status.signal().is_some()) {
             self.journal.settle_ref_locks();
         }

@@ -1,8 +1,8 @@
 //! The worktrees that tasks work in: made, found again, and checked.
 //!
-//! Git itself keeps no order among those who add worktrees at the same time: each looks through the half-made ones of the others, and
-//! fails. So only that step is done one at a time, under a lock of ours, and is repeated whatever it fails with; the files, which
-//! take nearly all of the time, are written outside of it.
+//! Git does not serialize processes that add worktrees at the same time: each reads the half-made worktrees of the
+//! others, and fails. So that step alone runs under a lock of ours, and is repeated after any error. The files, which
+//! take nearly all of the time, are written outside of the lock.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -17,14 +17,14 @@ use super::settling::settle_all;
 use super::transaction::{Transaction, Update};
 use super::{Git, GitError, Id, check, system};
 
-/// How long one command of git may take. Whoever wants it to end sooner ends the session.
+/// How long one command of git may take. To end it sooner, the caller ends the session.
 const LIMIT: Duration = Duration::from_secs(3_600);
 
 /// How often adding a worktree is tried, and the pause before the second time, which doubles.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long somebody else's lock of an index or a branch is waited for.
+/// How long to wait for another process's lock of an index or a branch.
 const FOREIGN_LOCK: Duration = Duration::from_secs(2);
 
 /// The repository of a project.
@@ -33,19 +33,19 @@ pub struct Repository {
     pub(super) git: Git,
     /// Git's directory, which all worktrees share.
     pub(super) common: PathBuf,
-    /// The top of the checkout that the directory is in; none in a bare repository.
+    /// The top of the checkout that the directory is in; `None` in a bare repository.
     top: Option<PathBuf>,
-    /// The way from there to the directory.
+    /// The path from there to the directory.
     prefix: PathBuf,
 }
 
-/// What is found in the place of a worktree.
+/// What exists at the path of a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     Nothing,
-    /// Nothing, although git has one registered there: somebody has deleted the directory.
+    /// Nothing, although git has a worktree registered there: the directory was deleted.
     Deleted,
-    /// A worktree that a killed git has registered and not finished: it has no HEAD and no files yet.
+    /// A worktree that a killed git has registered and not completed: it has no HEAD and no files yet.
     Unfinished,
     /// A worktree of this repository.
     Worktree,
@@ -81,7 +81,7 @@ impl Repository {
         self.top.as_deref()
     }
 
-    /// The way from the top of the checkout to the directory.
+    /// The path from the top of the checkout to the directory.
     pub fn prefix(&self) -> &Path {
         &self.prefix
     }
@@ -90,15 +90,15 @@ impl Repository {
     pub fn commit(&self, revision: &str) -> Result<Option<String>, GitError> {
         let answer =
             self.git.ask(&["rev-parse", "--quiet", "--verify", "--end-of-options", &format!("{revision}^{{commit}}")])?;
-        Ok((answer.status == 0).then(|| String::from_utf8_lossy(&answer.stdout).trim().to_owned()))
+        Ok((answer.status == 0).then(|| answer.text()))
     }
 
-    /// The branch that the directory is on; none if its HEAD is detached.
+    /// The branch that the directory is on; `None` if its HEAD is detached.
     pub fn branch(&self) -> Result<Option<String>, GitError> {
         branch_at(&self.git)
     }
 
-    /// Refuses what git would refuse as the name of a branch.
+    /// Refuses the names that git refuses for a branch.
     pub fn check_branch(&self, name: &str) -> Result<(), GitError> {
         check(name)?;
         match self.git.says(&["check-ref-format", "--branch", name]) {
@@ -114,7 +114,6 @@ impl Repository {
         Ok(self.git.checkouts(branch)?.into_iter().map(|checkout| checkout.path).find(|path| *path != except))
     }
 
-    /// What is at this path.
     pub fn find(&self, path: &Path) -> Result<Found, GitError> {
         let admin = self.admin_dir(path);
         if admin.as_ref().is_some_and(|admin| !admin.join("HEAD").exists()) && has_only_link(path) {
@@ -170,8 +169,8 @@ impl Repository {
         entries.filter_map(|entry| link(entry.path())).collect()
     }
 
-    /// Makes a worktree at a path where nothing is, on a branch that begins with `base` unless it is there already. A lock of the branch
-    /// that a killed git has left is removed: no worktree has the branch, so nobody else is about to move it.
+    /// Makes a worktree at a free path, on a branch that starts at `base` unless it exists already. A lock of the
+    /// branch that a killed git has left is removed: no worktree has the branch, so no other process moves it.
     pub fn make(&self, path: &Path, branch: &str, base: &str) -> Result<(), GitError> {
         remove_left(vec![self.branch_lock(branch)])?;
         self.add(path, branch, base)?;
@@ -206,8 +205,8 @@ impl Repository {
         unreachable!("the last try returns")
     }
 
-    /// Takes back what a failed or killed `worktree add` may have left. There are no files in it yet. Git itself removes only what it can
-    /// read, and leaves a worktree without HEAD locked for good.
+    /// Removes what a failed or killed `worktree add` may have left, which has no files yet. Git itself removes only
+    /// worktrees that it can read, and leaves one without HEAD locked for good.
     pub(super) fn drop_half_added(&self, path: &Path) {
         fs::remove_file(path.join(".git")).ok();
         fs::remove_dir(path).ok();
@@ -220,7 +219,7 @@ impl Repository {
         }
     }
 
-    /// The lock under which worktrees of this repository are registered and unregistered. Held until it is dropped.
+    /// Takes the lock under which worktrees of this repository are registered and unregistered. It is held until it is dropped.
     pub(super) fn lock(&self) -> Result<File, GitError> {
         let folder = self.common.join("banksman");
         fs::create_dir_all(&folder).map_err(system(&folder))?;
@@ -230,7 +229,7 @@ impl Repository {
         Ok(file)
     }
 
-    /// Runs the hook that `git worktree add` would have run. Says what it complained about, if it failed.
+    /// Runs the hook that `git worktree add` would have run. Returns the error message if it failed.
     pub fn run_checkout_hook(&self, path: &Path) -> Result<Option<String>, GitError> {
         let git = self.git.at(path);
         let head = git.line(&["rev-parse", "--verify", "HEAD"])?;
@@ -239,8 +238,8 @@ impl Repository {
         Ok((answer.status != 0).then(|| answer.failed().to_string()))
     }
 
-    /// Removes the locks of index, HEAD and branch that a killed git has left in a worktree, and returns them. Who calls this knows that no
-    /// session works there; a person's git is waited for.
+    /// Removes the locks of index, HEAD and branch that a killed git has left in a worktree, and returns them. The
+    /// caller knows that no session works there; the locks of a person's git get time to go.
     pub fn unlock(&self, path: &Path) -> Result<Vec<PathBuf>, GitError> {
         let Some(admin) = self.admin_dir(path) else { return Ok(Vec::new()) };
         let head = fs::read_to_string(admin.join("HEAD")).unwrap_or_default();
@@ -248,13 +247,13 @@ impl Repository {
         remove_left([admin.join("index.lock"), admin.join("HEAD.lock")].into_iter().chain(branch).collect())
     }
 
-    /// The file by which git locks a branch.
+    /// The lock file of a branch.
     fn branch_lock(&self, branch: &str) -> PathBuf {
         self.common.join("refs/heads").join(format!("{branch}.lock"))
     }
 
-    /// Deletes a ref that is at a commit. The inner error is what git said against it. Deleting locks all refs for a moment: if git is killed
-    /// meanwhile, a journal tells the next one whose lock it is.
+    /// Deletes a ref that is at a commit. The inner error is git's message. Deleting locks all refs for a moment: if
+    /// git is killed meanwhile, a journal shows the next process that the lock is ours.
     pub(super) fn delete_ref(&self, name: &str, at: &str) -> Result<Result<(), String>, GitError> {
         let _lock = self.lock()?;
         let deleted = self.try_delete_ref(name, at)?;
@@ -275,7 +274,7 @@ impl Repository {
         Ok(deleted)
     }
 
-    /// Whether git would leave a path out of a commit, because it is ignored.
+    /// Whether git ignores a path, even if it is tracked.
     pub fn is_ignored(&self, path: &Path) -> Result<bool, GitError> {
         let args: [&OsStr; 5] =
             ["check-ignore".as_ref(), "--quiet".as_ref(), "--no-index".as_ref(), "--".as_ref(), path.as_ref()];
@@ -283,19 +282,19 @@ impl Repository {
         Ok(answer.status == 0)
     }
 
-    /// The commit that a worktree is at, and its branch if it is on one.
+    /// The commit of a worktree, and its branch if it is on one.
     pub fn head(&self, path: &Path) -> Result<(Id, Option<String>), GitError> {
         let git = self.git.at(path);
         Ok((git.line(&["rev-parse", "--verify", "HEAD"])?, branch_at(&git)?))
     }
 }
 
-/// Whether there is nothing in a directory but the file by which git finds its repository, or not even that.
+/// Whether a directory is empty, missing, or has nothing but the `.git` file that leads to its repository.
 fn has_only_link(path: &Path) -> bool {
     fs::read_dir(path).map_or(true, |entries| entries.flatten().all(|entry| entry.file_name() == ".git"))
 }
 
-/// Removes locks that stay for longer than a live git would hold them, and returns them.
+/// Removes locks that stay longer than a live git would hold them, and returns them.
 fn remove_left(mut locks: Vec<PathBuf>) -> Result<Vec<PathBuf>, GitError> {
     let until = Instant::now() + FOREIGN_LOCK;
     locks.retain(|lock| lock.exists());
@@ -307,23 +306,23 @@ fn remove_left(mut locks: Vec<PathBuf>) -> Result<Vec<PathBuf>, GitError> {
     Ok(locks)
 }
 
-/// What git said, with the reason that it does not name itself when it cannot write a file.
+/// Adds the reason that git does not name when it cannot write a file to a full disk.
 pub(super) fn name_full_disk(path: &Path, error: GitError) -> GitError {
-    /// Less than this is nothing: it may be what was left when a file did not fit.
-    const NOTHING: u64 = 64 << 10;
+    /// A disk with less free space counts as full: the rest may be too small for the file.
+    const FULL: u64 = 64 << 10;
     let free = rustix::fs::statvfs(path).map(|found| found.f_bavail.saturating_mul(found.f_frsize));
     match error {
-        GitError::Failed { what, said } if free.is_ok_and(|free| free < NOTHING) && !said.contains("No space left") => {
+        GitError::Failed { what, said } if free.is_ok_and(|free| free < FULL) && !said.contains("No space left") => {
             GitError::Failed { what, said: format!("{said} (No space left on device: {})", path.display()) }
         }
         error => error,
     }
 }
 
-/// The branch that a checkout is on; none if its HEAD is detached.
+/// The branch that a checkout is on; `None` if its HEAD is detached.
 pub(super) fn branch_at(git: &Git) -> Result<Option<String>, GitError> {
     let answer = git.ask(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
-    Ok((answer.status == 0).then(|| String::from_utf8_lossy(&answer.stdout).trim().to_owned()))
+    Ok((answer.status == 0).then(|| answer.text()))
 }
 
 /// A path as the system resolves it, as far as it exists.

@@ -1,7 +1,8 @@
-//! Whether a session works while it puts nothing out.
+//! Whether a session works while it prints nothing.
 //!
-//! It is looked at only when somebody asks, and compared with the last time. The first time since its last output counts what it did in
-//! the second half of the time since then. A process or a file that is newer tells at once; how much the processor was used can only be told from two looks.
+//! The session is sampled only on request, and compared with the previous sample. The first sample since the last
+//! output covers the second half of the time since then. A newer process or file is proof at once; the use of the
+//! processor needs two samples.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,33 +15,33 @@ use super::protocol::Activity;
 use crate::process::stat;
 use crate::{host, tree};
 
-/// The length of a tick of the processor clock, in milliseconds: Linux tells programs a hundred a second on every machine.
+/// The length of a tick of the processor clock, in milliseconds: Linux reports a hundred ticks a second on every machine.
 const TICK_MS: u64 = 10;
 
-/// A session works if it uses more than this part of a core.
+/// A session works if it uses more than one hundredth of a core.
 const PART_OF_CORE: u32 = 100;
 
-/// How many files are looked at, at most: whoever has more of them and is silent uses the processor, too.
+/// The maximum number of files to check: a silent session that works on more files uses the processor, too.
 const FILES: usize = 20_000;
 
-/// What was seen when it was looked at last.
+/// Samples a session, and remembers the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
-    last: Option<Seen>,
+    last: Option<Sample>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Sample {
     at: Instant,
     cpu: Duration,
 }
 
 impl Sampler {
-    /// Looks at the session, whose last output came at `heard`.
+    /// Samples the session, whose last output came at `heard`.
     pub(super) fn sample(&mut self, heard: Instant, workspace: Option<&Path>) -> Activity {
         let now = Instant::now();
         let last = self.last.filter(|seen| seen.at > heard);
-        // What it did long before it was asked about for the first time, as when it began, says nothing of now.
+        // Work long before the first sample, such as at the start, says nothing about the present.
         let since = last.map_or(heard + now.saturating_duration_since(heard) / 2, |seen| seen.at);
         let ago = now.saturating_duration_since(since);
         let mut cpu = Duration::ZERO;
@@ -48,10 +49,10 @@ impl Sampler {
         let born_after = u64::try_from(host::boot_ms()).unwrap_or_default().saturating_sub(millis(ago));
         for process in tree::descendants(getpid().as_raw_nonzero().get()).into_iter().filter_map(|pid| stat(pid).ok()) {
             cpu += Duration::from_millis(process.cpu * TICK_MS);
-            // A tick is what the start is known to.
+            // The start is exact to one tick.
             has_new_child |= process.start * TICK_MS > born_after + TICK_MS;
         }
-        self.last = Some(Seen { at: now, cpu });
+        self.last = Some(Sample { at: now, cpu });
         let changed_after = u64::try_from(host::wall_ms()).unwrap_or_default().saturating_sub(millis(ago));
         let used = last.map(|seen| cpu.saturating_sub(seen.cpu) > ago / PART_OF_CORE);
         match used {
@@ -67,7 +68,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether something below a directory was changed after this moment of the wall clock. Links are not followed.
+/// Whether anything below a directory was changed after this time of the wall clock. Links are not followed.
 fn has_newer(root: &Path, after_ms: u64) -> bool {
     let (mut todo, mut left) = (vec![root.to_owned()], FILES);
     while let Some(directory) = todo.pop() {

@@ -1,5 +1,6 @@
-//! The agent program of a session: what it tells is read as it comes, and some of it has consequences at once. A program that has given its
-//! result has a few seconds to end; one that does nothing but try again is ended when patience with it is over.
+//! The agent program of a session. Its output is parsed as it arrives, and some of it has consequences at once: a
+//! program that has given its result has a few seconds to end, and one that only retries is ended when its patience is
+//! over.
 
 use std::time::{Duration, Instant};
 
@@ -9,15 +10,15 @@ use serde::{Deserialize, Serialize};
 /// How an agent program is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSpec {
-    /// How it tells what it does.
+    /// The format of its output.
     pub family: Family,
-    /// How long it may take to end after its result.
+    /// How long the program may take to end after its result.
     pub after_result_ms: u64,
-    /// How long it may do nothing but try again.
+    /// How long the program may do nothing but retry.
     pub patience_ms: u64,
 }
 
-/// What an agent program has told, and why it was asked to end, if it was.
+/// The report of an agent program, and why it was asked to end, if it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentReport {
     pub report: Report,
@@ -25,10 +26,10 @@ pub struct AgentReport {
     pub stop: Option<StopReason>,
 }
 
-/// A login that was refused once may be renewed by the program itself; refused twice, it is no good.
+/// The program may renew a login that was refused once; a login that was refused twice is invalid.
 const REFUSED_LOGINS: u32 = 2;
 
-/// How much of a line is held back until its end has come, so that lines of both streams stay whole in the log.
+/// How much of a line is held back until it is complete, so that lines of both streams do not mix in the log.
 const HELD_BACK: usize = 64 * 1024;
 
 /// One of the two streams of a program.
@@ -43,9 +44,9 @@ pub(super) struct AgentWatch {
     spec: AgentSpec,
     reader: Reader,
     began: Instant,
-    /// When it last made progress.
+    /// The last progress.
     heard: Instant,
-    /// When it gave its result.
+    /// The time of the result.
     result: Option<Instant>,
     stop: Option<StopReason>,
     held_back: [Vec<u8>; 2],
@@ -58,7 +59,7 @@ impl AgentWatch {
         AgentWatch { spec, reader, began: now, heard: now, result: None, stop: None, held_back: [Vec::new(), Vec::new()] }
     }
 
-    /// Takes in what came. What is to be logged now goes to `log`.
+    /// Takes output of the program. Passes the complete lines to `log`.
     pub(super) fn take(&mut self, stream: Stream, bytes: &[u8], log: impl FnMut(&[u8])) {
         let now = Instant::now();
         match stream {
@@ -73,25 +74,24 @@ impl AgentWatch {
         self.hold_back(stream, bytes, log);
     }
 
-    /// Passes on whole lines.
     fn hold_back(&mut self, stream: Stream, bytes: &[u8], mut log: impl FnMut(&[u8])) {
         let held = &mut self.held_back[usize::from(stream == Stream::Errors)];
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        if whole > 0 {
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        if complete > 0 {
             if !held.is_empty() {
                 log(held);
                 held.clear();
             }
-            log(&bytes[..whole]);
+            log(&bytes[..complete]);
         }
-        held.extend_from_slice(&bytes[whole..]);
+        held.extend_from_slice(&bytes[complete..]);
         if held.len() > HELD_BACK {
             log(held);
             held.clear();
         }
     }
 
-    /// Passes on the rest.
+    /// Passes the rest to `log`.
     pub(super) fn flush(&mut self, mut log: impl FnMut(&[u8])) {
         for held in &mut self.held_back {
             if !held.is_empty() {
@@ -101,7 +101,7 @@ impl AgentWatch {
         }
     }
 
-    /// When it is to be ended by time alone, and why.
+    /// When the program must be ended because of its time, and why.
     pub(super) fn deadline(&self) -> Option<(Instant, StopReason)> {
         if self.stop.is_some() {
             return None;
@@ -116,30 +116,29 @@ impl AgentWatch {
         Some((since + Duration::from_millis(patience), StopReason::Retrying))
     }
 
-    /// It is asked to end: what it says of its result from now on does not count.
+    /// Notes that the program is asked to end: a result from now on does not count.
     pub(super) fn close(&mut self, reason: StopReason) {
         self.stop.get_or_insert(reason);
         self.reader.close();
     }
 
-    /// It has given the result of a turn, and another one begins.
+    /// Begins the next turn, after the result of the last one.
     pub(super) fn begin_turn(&mut self) {
         self.result = None;
         self.heard = Instant::now();
         self.reader.begin_turn();
     }
 
-    /// Whether it works in turns: it tells when one is over.
+    /// Whether the program works in turns: its output shows when a turn is over.
     pub(super) fn has_turns(&self) -> bool {
         self.spec.family != Family::Text
     }
 
-    /// For how long it made no progress.
+    /// The time since the last progress.
     pub(super) fn quiet(&self) -> Duration {
         self.heard.elapsed()
     }
 
-    /// Whether it has given its result.
     pub(super) fn has_result(&self) -> bool {
         self.result.is_some()
     }
@@ -149,7 +148,7 @@ impl AgentWatch {
         self.reader.report().answers > 0
     }
 
-    /// Whether a call of a tool is under way.
+    /// Whether a tool call is in progress.
     pub(super) fn is_calling(&self) -> bool {
         self.reader.report().is_calling()
     }
@@ -158,7 +157,7 @@ impl AgentWatch {
         AgentReport { report: self.reader.report().clone(), stop: self.stop }
     }
 
-    /// All that it has told, now that nothing more comes.
+    /// The final report, after the end of the output.
     pub(super) fn finish(self) -> AgentReport {
         let now_ms = self.ms(Instant::now());
         AgentReport { report: self.reader.finish(now_ms), stop: self.stop }

@@ -1,12 +1,13 @@
-//! A cgroup for each keeper, where one can be made. All that it starts is in the same group whatever it does to its environment, session
-//! and parents; so when the keeper was killed, the group ends the rest at once, and tells when nothing is left, in every pid namespace.
+//! A cgroup for each keeper, where one can be made. All processes of the session are in it, whatever they do to their
+//! environment, session id and parents. So when the keeper was killed, the cgroup kills the rest at once, and shows
+//! when nothing is left, in every pid namespace.
 //!
-//! The keeper itself is in it: a process joins its parent's group for free when it is made, while moving one takes the kernel some
-//! milliseconds. Keepers keep many sessions one after the other, so it is moved once.
+//! The keeper itself is in it: a new process joins the cgroup of its parent at no cost, while moving one takes the kernel some
+//! milliseconds. A keeper keeps many sessions one after the other, so it moves only once.
 //!
-//! Needed is cgroup v2 (also beside v1), the right to make a group below that of the keeper, and Linux 5.14 for `cgroup.kill`. Otherwise a
-//! keeper has none, and its processes are found by their marker. A process that may write to the groups above can leave its own; it
-//! is found by its marker as well.
+//! This needs cgroup v2 (also beside v1), the right to make a group below that of the keeper, and Linux 5.14 for
+//! `cgroup.kill`. A keeper without a cgroup finds its processes by their marker. A process that may write to the groups
+//! above can leave its cgroup; it is found by its marker as well.
 
 use std::fs;
 use std::io;
@@ -19,23 +20,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids;
 
-/// The kernel's number for the file system of cgroup v2.
+/// The magic number of the file system of cgroup v2.
 const CGROUP2: u64 = 0x6367_7270;
 
-/// How soon a group that was killed is looked at again. It tells of its end by inotify only, and this is over in a moment.
+/// The interval of the checks of a killed group. Only inotify reports its end, which is too much for such a short wait.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// How the names of groups begin.
+/// The prefix of the names of groups.
 const PREFIX: &str = "banksman-";
 
-/// When an empty group belongs to nobody any more.
+/// The age from which an empty group counts as abandoned.
 const STALE: Duration = Duration::from_secs(10);
 
-/// The cgroup of a run, as it is written down.
+/// The cgroup of a run, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupId {
     pub path: String,
-    /// The kernel's id for it, which no other ever gets.
+    /// The kernel's id of the group, which is never reused.
     pub id: u64,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a group and joins it, if that is possible.
+    /// Makes a group and joins it, if possible.
     pub(super) fn join() -> Option<Cgroup> {
         let home = home()?;
         remove_stale(home);
@@ -62,7 +63,7 @@ impl Cgroup {
 
     fn enter(path: &Path, home: &'static Path) -> Option<Cgroup> {
         let id = CgroupId { path: path.to_str()?.into(), id: fs::metadata(path).ok()?.ino() };
-        // Without the right to go back it could not be removed in the end.
+        // Without the right to return to its home group, the keeper could not remove its own group in the end.
         let back = rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK);
         if !path.join("cgroup.kill").exists() || back.is_err() {
             return None;
@@ -71,7 +72,6 @@ impl Cgroup {
         Some(Cgroup { id, home })
     }
 
-    /// The id to record.
     pub(super) fn id(&self) -> &CgroupId {
         &self.id
     }
@@ -79,18 +79,18 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // If it cannot be left, the next keeper removes it.
+        // If the keeper cannot leave the group, the next keeper removes it.
         if fs::write(self.home.join("cgroup.procs"), "0").is_ok() {
             self.id.remove();
         }
     }
 }
 
-/// Removes the groups of keepers that were killed. One that is not empty cannot be removed.
+/// Removes the empty groups of killed keepers.
 fn remove_stale(home: &Path) {
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
-        // A new one may be that of a keeper that is about to join it.
+        // The keeper that has made a new group may be about to join it.
         let age = entry.metadata().ok().and_then(|found| found.modified().ok()?.elapsed().ok());
         if age.is_some_and(|age| age > STALE) {
             fs::remove_dir(entry.path()).ok();
@@ -99,24 +99,24 @@ fn remove_stale(home: &Path) {
 }
 
 impl CgroupId {
-    /// Whether it is there, and is not another one of the same name.
+    /// Whether the group exists, and is not another one of the same name.
     pub(super) fn exists(&self) -> bool {
         let path = Path::new(&self.path);
         let is_cgroup = rustix::fs::statfs(path).is_ok_and(|stat| (stat.f_type as u64) & 0xffff_ffff == CGROUP2);
         is_cgroup && fs::metadata(path).is_ok_and(|found| found.ino() == self.id)
     }
 
-    /// The processes in it that can be seen from here.
+    /// The processes in the group that this pid namespace can see.
     pub(super) fn processes(&self) -> Vec<i32> {
         let text = fs::read_to_string(Path::new(&self.path).join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect()
     }
 
-    /// Kills all that is in it, and waits until nothing is. Says whether that is so.
+    /// Kills all processes in the group, and waits until it is empty. Returns whether it is.
     pub(super) fn end(&self, patience: Duration) -> bool {
         let patience_ends = Instant::now() + patience;
         while self.is_populated() {
-            // If it may not be written, the group does not become empty, and that is said.
+            // If this is not permitted, the group does not become empty, and the result is false.
             fs::write(Path::new(&self.path).join("cgroup.kill"), "1").ok();
             if Instant::now() > patience_ends {
                 return false;
@@ -127,12 +127,12 @@ impl CgroupId {
         true
     }
 
-    /// Removes it, if it is empty.
+    /// Removes the group, if it is empty.
     pub(super) fn remove(&self) {
         remove(Path::new(&self.path));
     }
 
-    /// Whether a process lives in it or below it. One that cannot be read may have any.
+    /// Whether a process lives in the group or below it. A group that cannot be read counts as populated.
     fn is_populated(&self) -> bool {
         match fs::read_to_string(Path::new(&self.path).join("cgroup.events")) {
             Ok(events) => !events.lines().any(|line| line == "populated 0"),
@@ -149,7 +149,7 @@ pub fn has_cgroups() -> bool {
     may
 }
 
-/// The group of this process, below which others are made.
+/// The group of this process. The groups of keepers are made below it.
 fn home() -> Option<&'static Path> {
     static HOME: OnceLock<Option<PathBuf>> = OnceLock::new();
     HOME.get_or_init(find_home).as_deref()
@@ -158,7 +158,7 @@ fn home() -> Option<&'static Path> {
 fn find_home() -> Option<PathBuf> {
     let home = locate(&fs::read_to_string("/proc/self/cgroup").ok()?, &fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = rustix::process::getpid().as_raw_nonzero().to_string();
-    // In a namespace of cgroups, or with an unusual mount, it may be another group that is found there.
+    // In a cgroup namespace, or with an unusual mount, the path may lead to another group.
     let is_own = fs::read_to_string(home.join("cgroup.procs")).is_ok_and(|procs| procs.lines().any(|line| line == own));
     (is_own && rustix::fs::access(&home, rustix::fs::Access::WRITE_OK).is_ok()).then_some(home)
 }
@@ -178,7 +178,7 @@ fn locate(cgroup: &str, mounts: &str) -> Option<PathBuf> {
     })
 }
 
-/// Removes an empty group with the empty groups that were made below it.
+/// Removes an empty group and the empty groups below it.
 fn remove(path: &Path) {
     if fs::remove_dir(path).is_ok() {
         return;
@@ -187,7 +187,7 @@ fn remove(path: &Path) {
     for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove(&entry.path());
     }
-    // What is not empty stays; the next who looks after the run ends it.
+    // A group that is not empty stays; the next sweep of the run ends it.
     fs::remove_dir(path).ok();
 }
 

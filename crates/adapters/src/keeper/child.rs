@@ -1,4 +1,4 @@
-//! The start of the program.
+//! Starting the program of a session.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -42,15 +42,14 @@ impl From<String> for NotStarted {
 /// A program that was started.
 pub(super) struct Started {
     pub(super) pid: i32,
-    /// Where its output is read from.
+    /// The reading end of its stdout, or of stdout and stderr together.
     pub(super) output: OwnedFd,
-    /// The same for its standard error, if it has one of its own: an agent's is not of the format of its output.
+    /// The reading end of its stderr, if that is separate: the stderr of an agent does not have the format of its stdout.
     pub(super) errors: Option<OwnedFd>,
-    /// Where it can be talked to.
     pub(super) input: Option<Input>,
 }
 
-/// Starts the program; or says why not. It dies when this thread does, which must be the main one.
+/// Starts the program. It dies with this thread, which must be the main one.
 pub(super) fn spawn(spec: &Spec) -> Result<Started, NotStarted> {
     for dir in &spec.make_dirs {
         let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot make {dir:?}: {}", message(&error)));
@@ -109,21 +108,22 @@ pub(super) fn spawn(spec: &Spec) -> Result<Started, NotStarted> {
     Ok(Started { pid: i32::try_from(child.id()).expect("a pid fits"), output, errors, input })
 }
 
-/// A pipe that is read without waiting.
+/// A pipe with a non-blocking reading end.
 fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     fcntl_setfl(&output, OFlags::NONBLOCK)?;
     Ok((output, input))
 }
 
-/// Lets a pipe hold as much as an unprivileged user may ask for. An agent program may exit without waiting until its last lines are read:
-/// what does not fit into the pipe at that moment is lost, and with it the result. Where the system refuses, the usual size has to do.
+/// Makes a pipe as large as an unprivileged user may. An agent program may exit without waiting until its last lines
+/// are read: output that does not fit into the pipe at that moment is lost, and the result with it. If the system
+/// refuses, the pipe keeps the usual size.
 fn widen(pipe: &OwnedFd) {
     const SIZE: usize = 1 << 20;
     fcntl_setpipe_size(pipe, SIZE).ok();
 }
 
-/// Gives the program a pipe as stdin that is written to without waiting.
+/// Gives the program a pipe as stdin, with a non-blocking writing end.
 fn input_pipe(kind: InputKind, command: &mut Command) -> io::Result<Input> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
     fcntl_setfl(&write, OFlags::NONBLOCK)?;
@@ -131,8 +131,8 @@ fn input_pipe(kind: InputKind, command: &mut Command) -> io::Result<Input> {
     Ok(Input::new(kind, write))
 }
 
-#[expect(unsafe_code, reason = "a terminal is taken between fork and exec, by the program itself")]
 /// Gives the program a terminal of its own. Returns our side of it, to read from and to write to.
+#[expect(unsafe_code, reason = "a terminal is taken between fork and exec, by the program itself")]
 fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     unlockpt(&ours)?;
@@ -142,7 +142,7 @@ fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
     command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
     let take_terminal = || {
         setsid()?;
-        // By now the terminal is its stdin.
+        // At this point stdin is the terminal.
         Ok(ioctl_tiocsctty(rustix::stdio::stdin())?)
     };
     // SAFETY: between fork and exec only system calls are made; nothing is allocated and no lock is taken.
@@ -152,7 +152,7 @@ fn terminal(command: &mut Command) -> io::Result<(OwnedFd, Input)> {
     Ok((ours, input))
 }
 
-/// What the program reads. Does not wait for a writer if it is a named pipe.
+/// Opens the stdin of the program. Does not block on a named pipe.
 fn stdin_file(path: &Path) -> Result<File, NotStarted> {
     let cannot = |error: io::Error| NotStarted::new(&error, format!("cannot read {path:?}: {}", message(&error)));
     let file = private::open(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(cannot)?;
@@ -163,7 +163,7 @@ fn stdin_file(path: &Path) -> Result<File, NotStarted> {
     Ok(file)
 }
 
-/// A missing directory and a missing program are the same error to the system.
+/// Explains why the program was not started: the system reports a missing directory and a missing program as the same error.
 fn explain(spec: &Spec, program: &OsStr, error: &io::Error) -> String {
     match fs::metadata(&spec.cwd) {
         Err(error) => format!("cannot start in {:?}: {}", spec.cwd, message(&error)),

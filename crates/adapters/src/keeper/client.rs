@@ -1,5 +1,5 @@
-//! The side of the runner: starting, adopting and asking keepers. Nothing here waits for a keeper but [`adopt`] and [`status`],
-//! and these for a limited time: a keeper may be stopped, or held up, for as long as it likes.
+//! The side of the runner: starting, adopting and querying keepers. Only [`adopt`] and the queries wait for a keeper,
+//! and for a limited time: a keeper may be stopped or blocked for any length of time.
 
 use std::fs;
 use std::io;
@@ -23,50 +23,50 @@ use crate::reentry;
 /// How long a keeper may take to open its control socket, and to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How much a keeper that reads nothing is told, in bytes. What it does not hear after that would not help.
+/// How many bytes are buffered for a keeper that does not read. Later requests are dropped: they would not help.
 const UNREAD_LIMIT: usize = 2 * SPEC_LIMIT;
 
-/// How long the exit of a keeper is waited for after its stream has ended. It closes its files a moment before it is gone.
+/// How long to wait for the exit of a keeper after the end of its stream. A process closes its files a moment before it exits.
 const EXIT_WITHIN: Duration = Duration::from_millis(20);
 
-/// One stream to one keeper. It never blocks; poll it and take the [notices](Session::notices). Dropping it does
-/// nothing to the session.
+/// A non-blocking stream to a keeper: poll it and read the [notices](Session::notices). Dropping it does not affect the session.
 #[derive(Debug)]
 pub struct Session {
     stream: UnixStream,
     inbox: Inbox,
-    /// What did not fit into the stream yet.
+    /// Requests that are not sent yet.
     outbox: Vec<u8>,
     owner_epoch: i64,
     record: PathBuf,
     /// The keeper, if it is a child of this process.
     child: Option<Child>,
-    /// How the keeper ended, if it was one.
+    /// The exit status of the keeper, if it was such a child.
     exit: Option<ExitStatus>,
     gone: bool,
-    /// Whether the ending was told and acknowledged, so that nobody needs the record.
+    /// Whether the ending has arrived.
     ended: bool,
+    /// Whether the ending was acknowledged after it has arrived, so that the record is not needed any more.
     settled: bool,
 }
 
-/// Starts a keeper with its session. What becomes of it is told by the [notices](Session::notices): `Started`, or
-/// `Refused`, or `Ended` at once if the program cannot be started; or `Gone` if the keeper cannot even begin.
+/// Starts a keeper with its session. The [notices](Session::notices) report the result: `Started`, `Refused`, `Ended`
+/// at once if the program cannot be started, or `Gone` if the keeper cannot even begin.
 ///
 /// The keeper is the program that [`reentry`] knows; without one nothing is started.
 pub fn start(spec: &Spec) -> io::Result<Session> {
-    let order = order(spec, false)?;
-    spawn(reentry::program()?, order, spec)
+    let request = spawn_request(spec, false)?;
+    spawn(reentry::program()?, request, spec)
 }
 
-/// Like [`start`], with a keeper that says that it is [ready](Notice::Ready) for another session after this one.
+/// Like [`start`], with a keeper that is [ready](Notice::Ready) for another session after this one.
 pub(super) fn start_to_stay(program: &Path, spec: &Spec) -> io::Result<Session> {
-    spawn(program, order(spec, true)?, spec)
+    spawn(program, spawn_request(spec, true)?, spec)
 }
 
 /// Like [`start`], with another program whose `main` calls [`reentry::enter`]. For tests, whose own `main` does not.
 #[doc(hidden)]
 pub fn start_from(program: &Path, spec: &Spec) -> io::Result<Session> {
-    spawn(program, order(spec, false)?, spec)
+    spawn(program, spawn_request(spec, false)?, spec)
 }
 
 /// Starts a keeper without a session, for [`Session::again`].
@@ -76,19 +76,19 @@ pub(super) fn start_idle(program: &Path) -> io::Result<Session> {
     let mut keeper = Command::new(program);
     keeper.arg0("banksman").arg(MARK).stdin(OwnedFd::from(server)).stdout(Stdio::null()).stderr(Stdio::null());
     let child = keeper.spawn()?;
-    // The far end is in the keeper alone from here on.
+    // From here on only the keeper holds the server end.
     drop(keeper);
     let mut session = Session::over(stream, 0, Path::new(""))?;
     session.child = Some(child);
     Ok(session)
 }
 
-fn spawn(program: &Path, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
-    start_idle(program)?.give(order, spec)
+fn spawn(program: &Path, request: Vec<u8>, spec: &Spec) -> io::Result<Session> {
+    start_idle(program)?.give(request, spec)
 }
 
 /// The first line to a keeper.
-fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
+fn spawn_request(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
     let paths = [&spec.record, &spec.log, &spec.sockets, &spec.cwd]
         .into_iter()
         .chain(&spec.make_dirs)
@@ -98,33 +98,34 @@ fn order(spec: &Spec, stay: bool) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{relative:?} is not an absolute path")));
     }
     let (boot, pid_ns) = place()?;
-    let order = encode(&SpawnRequest { boot: boot.clone(), pid_ns: *pid_ns, stay, spec });
-    if order.len() > SPEC_LIMIT {
-        let text = format!("arguments and environment take {} bytes, at most {SPEC_LIMIT} are possible", order.len());
+    let request = encode(&SpawnRequest { boot: boot.clone(), pid_ns: *pid_ns, stay, spec });
+    if request.len() > SPEC_LIMIT {
+        let text = format!("arguments and environment take {} bytes, at most {SPEC_LIMIT} are possible", request.len());
         return Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, text));
     }
-    Ok(order)
+    Ok(request)
 }
 
-/// Takes a living session over. The keeper refuses if it has seen a higher epoch, which the first notice tells;
-/// otherwise it tells `Started`, and `Ended` if that is so.
+/// Takes over a live session. The first notice is `Refused` if the keeper has seen a higher epoch; otherwise it is
+/// `Started`, followed by `Ended` if the session has ended.
 ///
-/// Fails with `NotConnected` if no keeper lives; then [`read_record`](super::read_record) tells more. Fails with `TimedOut` after five seconds if
-/// one lives and cannot be connected to. That it answers is told by its notices alone.
+/// Fails with `NotConnected` if no keeper lives; then [`read_record`](super::read_record) has the reason. Fails with
+/// `TimedOut` after five seconds if the keeper lives but does not accept connections. Only its notices show that it
+/// answers.
 pub fn adopt(record: &Path, owner_epoch: i64) -> io::Result<Session> {
     let mut session = Session::over(connect(record, Instant::now() + PATIENCE)?, owner_epoch, record)?;
     session.ask(Request::Own { epoch: owner_epoch });
     Ok(session)
 }
 
-/// Asks how a session is. Anybody may, at any time.
+/// Queries the state of a session. Any process of the user may, at any time.
 ///
 /// Fails with `NotConnected` if no keeper lives, and with `TimedOut` if one lives and does not answer within five seconds.
 pub fn status(record: &Path) -> io::Result<Status> {
     status_within(record, PATIENCE)
 }
 
-/// Asks whether a session works, compared with the last time that this was asked. A keeper of an earlier version does not know.
+/// Queries whether a session has worked since the previous sample. A keeper of an earlier version does not know.
 pub fn sample(record: &Path) -> io::Result<Option<Activity>> {
     ask(record, Request::Sample, PATIENCE).map(|status| status.activity)
 }
@@ -151,17 +152,16 @@ impl Session {
         Ok(Session { stream, inbox, outbox, owner_epoch, record, child, exit, gone: false, ended: false, settled: false })
     }
 
-    /// Gives a keeper without a session one to keep: one that has just been started, or that has said that it is
-    /// [ready](Notice::Ready).
+    /// Gives another session to an idle keeper: one that was just started, or that is [ready](Notice::Ready).
     pub(super) fn again(self, spec: &Spec) -> io::Result<Session> {
-        let order = order(spec, true)?;
-        self.give(order, spec)
+        let request = spawn_request(spec, true)?;
+        self.give(request, spec)
     }
 
-    fn give(mut self, order: Vec<u8>, spec: &Spec) -> io::Result<Session> {
+    fn give(mut self, request: Vec<u8>, spec: &Spec) -> io::Result<Session> {
         let mut session = Session::over(self.stream.try_clone()?, spec.owner_epoch, &spec.record)?;
         session.child = self.child.take();
-        session.outbox = order;
+        session.outbox = request;
         session.push();
         Ok(session)
     }
@@ -171,18 +171,17 @@ impl Session {
         self.child.is_some() || self.exit.is_some()
     }
 
-    /// How the keeper has ended, if this process has started it and it has.
+    /// The exit status of the keeper, if this process has started it and it has exited.
     pub fn exit(&self) -> Option<ExitStatus> {
         self.exit
     }
 
-    /// Whether there is something that did not fit into the stream: poll it for writing too, and take the
-    /// [notices](Session::notices) then.
+    /// Whether requests are not sent yet: poll the stream for writing too, and read the [notices](Session::notices) then.
     pub fn has_unsent(&self) -> bool {
         !self.gone && !self.outbox.is_empty()
     }
 
-    /// All that has arrived. [`Notice::Gone`] comes once, and last.
+    /// Returns all notices that have arrived. [`Notice::Gone`] comes once, as the last one.
     pub fn notices(&mut self) -> Vec<Notice> {
         let mut notices = Vec::new();
         if self.gone {
@@ -210,26 +209,26 @@ impl Session {
         notices
     }
 
-    /// Asks for the end of the session: its processes have `grace` to end by themselves. [`Notice::Ended`] tells when
-    /// none of them is left.
+    /// Requests the end of the session: its processes have `grace` after SIGTERM. [`Notice::Ended`] proves the end.
     pub fn kill(&mut self, grace: Duration) {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.ask(Request::Kill { epoch: self.owner_epoch, grace_ms });
     }
 
-    /// Asks for a sign of life: a line in the log, SIGCONT for every process, and SIGUSR1 for those that catch it. An effect is
-    /// done once, however often it is asked for; [`Notice::Nudged`] tells that it was.
+    /// Requests a nudge: a line in the log, SIGCONT for every process, and SIGUSR1 for processes that catch it. An
+    /// effect is done once, however often it is requested; [`Notice::Nudged`] confirms it.
     pub fn nudge(&mut self, effect_id: i64) {
         self.ask(Request::Nudge { epoch: self.owner_epoch, effect_id });
     }
 
-    /// Tells that the session may go on for longer. One that is ending already ends all the same.
+    /// Extends the limit of the session. A session that is ending already ends all the same.
     pub fn renew(&mut self, limit: Limit) {
         self.ask(Request::Renew { epoch: self.owner_epoch, limit });
     }
 
-    /// Says that the ending is stored. Nobody needs the session's record any more, so it is removed: by the keeper or,
-    /// if that has gone meanwhile, from here. Keep the session until [`Notice::Gone`], or a late one stays.
+    /// Acknowledges that the ending is stored. The record of the session is not needed any more and is removed: by the
+    /// keeper or, if it is gone meanwhile, by this process. Keep the session until [`Notice::Gone`], or the record may
+    /// stay.
     pub fn acknowledge(&mut self) {
         self.settled = self.ended;
         self.ask(Request::Acknowledge { epoch: self.owner_epoch });
@@ -245,7 +244,7 @@ impl Session {
         self.push();
     }
 
-    /// Sends what is to be sent. If the keeper is gone, its silence tells.
+    /// Sends as much as the stream accepts. If the keeper is gone, the end of the stream shows it.
     fn push(&mut self) {
         while !self.gone && !self.outbox.is_empty() {
             match send(&self.stream, &self.outbox) {
@@ -262,7 +261,7 @@ impl Session {
     /// Removes the record if the acknowledgement came too late for the keeper.
     fn tidy(&self) {
         if self.settled {
-            // If it cannot be removed, it is found as ended again, which is the truth.
+            // A record that cannot be removed reports the session as ended again, which is correct.
             forget(&self.record).ok();
         }
     }
@@ -280,7 +279,7 @@ impl Drop for Session {
     }
 }
 
-/// Reaps what has ended of the keepers that this process has started and has no session of any more.
+/// Reaps the ended keepers among those that this process has started and has no session for any more.
 fn reap_former(one_more: Option<Child>) {
     static FORMER: Mutex<Vec<Child>> = Mutex::new(Vec::new());
     let mut former = FORMER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,7 +287,7 @@ fn reap_former(one_more: Option<Child>) {
     former.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
-/// How a keeper has ended whose stream has.
+/// The exit status of a keeper whose stream has ended.
 fn exit_soon(keeper: &mut Child) -> Option<ExitStatus> {
     let until = Instant::now() + EXIT_WITHIN;
     loop {

@@ -1,4 +1,4 @@
-//! Connecting to a keeper that may not be there yet, and may never answer.
+//! Connecting to a keeper that may not have its socket yet, and may never answer.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,10 +15,10 @@ use super::protocol::{Arrival, Inbox, LINE_LIMIT};
 use super::record::{Found, Record, read_record};
 use crate::private;
 
-/// How long to wait before a keeper that cannot be reached is tried again.
+/// The pause before another attempt to connect.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// Connects to the keeper of a record, with a stream that does not block; waits a little if its socket is not there yet.
+/// Connects to the keeper of a record, with a non-blocking stream. Waits until `until` for a socket that does not exist yet.
 pub(super) fn connect(record: &Path, until: Instant) -> io::Result<UnixStream> {
     loop {
         let Found::Live(found) = read_record(record)? else { return Err(not_connected()) };
@@ -29,20 +29,20 @@ pub(super) fn connect(record: &Path, until: Instant) -> io::Result<UnixStream> {
                 return if ours { Ok(stream) } else { Err(io::ErrorKind::PermissionDenied.into()) };
             }
             Err(_) if Instant::now() > until => return Err(does_not_answer()),
-            // The socket of a keeper comes when it is likely to be needed; there is nothing to wait for but time.
+            // A keeper opens its socket a moment after the start, and there is no event to wait for.
             Err(_) => std::thread::sleep(AGAIN),
         }
     }
 }
 
-/// The path may be longer than the 108 bytes of a socket address, so it is addressed through `/proc/self/fd`. The line of those
-/// who want to connect may be full if the keeper does not take them in: a socket that does not block is told so.
+/// Connects through `/proc/self/fd`, because the path may be longer than the 108 bytes of a socket address. The backlog
+/// may be full if the keeper does not accept: connecting a non-blocking socket fails then instead of waiting.
 fn connect_to(found: &Record, record: &Path) -> io::Result<UnixStream> {
     let (Some(dir), Some(name)) = (found.socket.parent(), found.socket.file_name()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let open = |dir: &Path| private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY);
-    // A project that was moved has its sockets beside its records still, if they are in the project at all.
+    // In a project that was moved, the sockets are still beside the records, if they are in the project at all.
     let beside = || record.parent()?.parent().map(|folder| open(&folder.join("run")));
     let dir = open(dir).or_else(|error| beside().unwrap_or(Err(error)))?;
     let address = SocketAddrUnix::new(Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name))?;
@@ -51,7 +51,7 @@ fn connect_to(found: &Record, record: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// The first line that comes, with its end.
+/// The first line that arrives, with its line break.
 pub(super) fn receive_line(stream: &UnixStream, until: Instant) -> io::Result<Vec<u8>> {
     let mut inbox = Inbox::new(LINE_LIMIT);
     loop {
@@ -66,7 +66,7 @@ pub(super) fn receive_line(stream: &UnixStream, until: Instant) -> io::Result<Ve
             Arrival::Nothing if left.is_zero() => return Err(does_not_answer()),
             Arrival::Nothing => {
                 let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-                // Whatever ends it, the stream is looked at.
+                // The stream is read again, whatever ends the poll.
                 poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timeout)).ok();
             }
         }

@@ -1,4 +1,4 @@
-//! Those who talk to a keeper: its owner, and whoever connects to its control socket.
+//! The clients of a keeper: its owner, and the processes that connect to its control socket.
 
 use std::fs;
 use std::io;
@@ -19,22 +19,22 @@ use super::protocol::{
 use super::talk::{TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest};
 use crate::private;
 
-/// The socket is opened when a session is this old. A short one never needs it.
+/// The age of a session at which the socket is opened. A short session never needs it.
 const BIND_AFTER: Duration = Duration::from_millis(100);
 
 /// The pause after the socket could not be opened.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 
-/// How many may be connected at a time. One more, and the oldest of those who only look is cut off.
+/// The maximum number of clients. If one more connects, the oldest that is neither owner nor watcher is disconnected.
 const CLIENTS: usize = 16;
 
-/// How far one who watches may be behind, in bytes of the lines to it: 1 MB of output, each byte of which takes up to four.
+/// How many bytes of lines a watcher may be behind: 1 MB of output, each byte of which takes up to four.
 const BEHIND: usize = 4 * 1024 * 1024;
 
-/// Something to be done for a client. Whether it may ask for it is settled.
+/// An authorized request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// A new owner wants to know what is.
+    /// A new owner needs the state of the session.
     Adopted,
     Status {
         client: u64,
@@ -63,9 +63,9 @@ struct Client {
     id: u64,
     stream: UnixStream,
     inbox: Inbox,
-    /// Whether it sees the output.
+    /// Whether the client gets the output.
     watches: bool,
-    /// What it has not taken yet, if it watches.
+    /// Lines that the client has not received yet.
     outbox: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ struct Client {
 pub(super) struct Control {
     clients: Vec<Client>,
     owner: Option<u64>,
-    /// Who may type.
+    /// The client that may type.
     typist: Option<u64>,
     epoch: i64,
     last_id: u64,
@@ -83,7 +83,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Begins with the stream of the owner, which does not block, and what has come from it but was not looked at.
+    /// Begins with the non-blocking stream of the owner, and the lines that have arrived there but were not handled yet.
     pub(super) fn new(owner: UnixStream, inbox: Inbox, epoch: i64, socket: PathBuf) -> Control {
         let owner = Client { id: 0, stream: owner, inbox, watches: false, outbox: Vec::new() };
         let bind_at = Instant::now() + BIND_AFTER;
@@ -98,31 +98,31 @@ impl Control {
         self.owner.is_some()
     }
 
-    /// Opens the socket if it is time. Says when it is, if it is not open then.
+    /// Opens the socket if it is due. Returns the time of the next attempt if the socket is not open.
     pub(super) fn bind_when_due(&mut self) -> Option<Instant> {
         if self.listener.is_none() && Instant::now() >= self.bind_at {
             match bind(&self.socket) {
                 Ok(listener) => self.listener = Some(listener),
-                // The session goes on; it just cannot be adopted meanwhile.
+                // The session continues, but cannot be adopted meanwhile.
                 Err(_) => self.bind_at = Instant::now() + BIND_AGAIN,
             }
         }
         self.listener.is_none().then_some(self.bind_at)
     }
 
-    /// All that can become readable: first the listener if there is one, then the clients.
+    /// The descriptors to poll: the listener, if there is one, then the clients.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let flags = |client: &Client| if client.outbox.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let clients = self.clients.iter().map(move |client| (client.stream.as_fd(), flags(client)));
         self.listener.iter().map(|listener| (listener.as_fd(), PollFlags::IN)).chain(clients)
     }
 
-    /// Takes in what the owner has asked before it was listened to.
+    /// Handles the requests that the owner sent before the first poll.
     pub(super) fn receive_first(&mut self) -> Vec<Ask> {
         self.read(0)
     }
 
-    /// Takes in what has arrived, where `ready` tells which of the [descriptors](Control::descriptors) are readable.
+    /// Handles the requests that have arrived; `ready` has one entry for each of the [descriptors](Control::descriptors).
     pub(super) fn receive(&mut self, ready: &[bool]) -> Vec<Ask> {
         let (door, ready) = ready.split_at(usize::from(self.listener.is_some()));
         let ready = ready.iter().zip(&self.clients).filter(|(ready, _)| **ready);
@@ -141,7 +141,7 @@ impl Control {
         }
     }
 
-    /// Answers a client. One that does not take its answers is cut off: the keeper waits for nobody.
+    /// Answers a client. A client that does not read its answers is disconnected: the keeper never waits.
     pub(super) fn answer<T: Serialize>(&mut self, id: u64, answer: &T) {
         let Some(client) = self.clients.iter().find(|client| client.id == id) else { return };
         let line = encode(answer);
@@ -150,15 +150,15 @@ impl Control {
         }
     }
 
-    /// Answers one who talks to the session.
+    /// Answers a client that talks to the session.
     pub(super) fn reply(&mut self, id: u64, reply: &TalkReply) {
         let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
         client.outbox.extend(encode_as(TALK_VERSION, reply));
         self.flush(id);
     }
 
-    /// Tells all who watch. One that is too far behind is cut off.
-    pub(super) fn tell_watchers(&mut self, reply: &TalkReply) {
+    /// Notifies all watchers. A watcher that is too far behind is disconnected.
+    pub(super) fn notify_watchers(&mut self, reply: &TalkReply) {
         let line = encode_as(TALK_VERSION, reply);
         let watchers: Vec<u64> = self.clients.iter().filter(|client| client.watches).map(|client| client.id).collect();
         for id in watchers {
@@ -169,7 +169,7 @@ impl Control {
         }
     }
 
-    /// Sends what a client takes now.
+    /// Sends as much as a client accepts now.
     fn flush(&mut self, id: u64) {
         let Some(client) = self.clients.iter_mut().find(|client| client.id == id) else { return };
         while !client.outbox.is_empty() {
@@ -181,7 +181,7 @@ impl Control {
         }
     }
 
-    /// Lets a client see the output.
+    /// Makes a client a watcher, which gets the output.
     pub(super) fn watch(&mut self, id: u64) {
         self.clients.iter_mut().filter(|client| client.id == id).for_each(|client| client.watches = true);
     }
@@ -194,14 +194,14 @@ impl Control {
         self.typist
     }
 
-    /// Makes a client the typist, and tells who was it before.
+    /// Makes a client the typist, and notifies the former one.
     pub(super) fn set_typist(&mut self, id: u64) {
         if let Some(former) = self.typist.replace(id).filter(|former| *former != id) {
             self.reply(former, &TalkReply::TypistMoved);
         }
     }
 
-    /// The stream that it began with, if nobody else has become the owner since and nothing is left to be read in it.
+    /// The stream of the first owner, if it is still the owner and no request of it is unread.
     pub(super) fn into_first_owner(mut self) -> Option<UnixStream> {
         let at = self.clients.iter().position(|client| client.id == 0 && self.owner == Some(0))?;
         let owner = self.clients.swap_remove(at);
@@ -211,7 +211,7 @@ impl Control {
     /// Closes the socket for good.
     pub(super) fn close(&mut self) {
         if self.listener.take().is_some() {
-            // If it cannot be removed, whoever forgets the record does.
+            // If it cannot be removed, `forget` removes it with the record.
             fs::remove_file(&self.socket).ok();
         }
     }
@@ -224,9 +224,8 @@ impl Control {
             return None;
         }
         if self.clients.len() >= CLIENTS {
-            // Those who watch stay.
-            let looks = |client: &&Client| Some(client.id) != self.owner && !client.watches;
-            let oldest = self.clients.iter().find(looks)?.id;
+            let is_idle = |client: &&Client| Some(client.id) != self.owner && !client.watches;
+            let oldest = self.clients.iter().find(is_idle)?.id;
             self.cut_off(oldest);
         }
         self.last_id += 1;
@@ -245,7 +244,7 @@ impl Control {
                 continue;
             }
             match decode::<Request>(&line) {
-                Ok(request) => self.consider(id, request, &mut asks),
+                Ok(request) => self.authorize(id, request, &mut asks),
                 Err(unclear) => {
                     if unclear == Unclear::Version {
                         self.answer(id, &Notice::Refused(Refusal::Version { keeper: VERSION }));
@@ -261,7 +260,7 @@ impl Control {
         asks
     }
 
-    fn consider(&mut self, id: u64, request: Request, asks: &mut Vec<Ask>) {
+    fn authorize(&mut self, id: u64, request: Request, asks: &mut Vec<Ask>) {
         let (epoch, ask) = match request {
             Request::Status => return asks.push(Ask::Status { client: id }),
             Request::Sample => return asks.push(Ask::Sample { client: id }),
@@ -290,18 +289,18 @@ impl Control {
         if self.owner == Some(id) {
             self.owner = None;
         }
-        // The right to type is bound to the connection, so it ends with the process that has it.
+        // The right to type belongs to the connection, so it ends with the process.
         if self.typist == Some(id) {
             self.typist = None;
         }
         if let Some(at) = self.clients.iter().position(|client| client.id == id) {
-            // The first owner's stream is this process's stdin too, so closing it is not enough.
+            // The stream of the first owner is also the stdin of this process, so closing it is not enough.
             self.clients.remove(at).stream.shutdown(Shutdown::Both).ok();
         }
     }
 }
 
-/// Binds through `/proc/self/fd`, as the path may be longer than the 108 bytes of a socket address.
+/// Binds through `/proc/self/fd`, because the path may be longer than the 108 bytes of a socket address.
 fn bind(socket: &Path) -> io::Result<UnixListener> {
     let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -310,7 +309,7 @@ fn bind(socket: &Path) -> io::Result<UnixListener> {
     let dir = private::open(dir, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let short = Path::new(&format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
     let listener = UnixListener::bind(&short)?;
-    // Until here only the uid of the peer protects it, which is asked in any case.
+    // Before this call only the check of the peer's uid, which is always made, protects the socket.
     fs::set_permissions(&short, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)

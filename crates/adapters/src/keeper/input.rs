@@ -1,5 +1,5 @@
-//! What is written to a session while it lives: into a pipe to its stdin, or into its terminal. The keeper never waits for a program that does
-//! not read: what it does not take yet is kept, up to a limit, and refused beyond.
+//! Input for a live session: through a pipe to its stdin, or through its terminal. The keeper never waits for a program
+//! that does not read: unread input is buffered up to a limit, and refused beyond.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,44 +10,43 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::protocol::{InputKind, InputRefusal};
 
-/// How much a program that does not read may leave unread, in bytes, beside what its pipe or terminal holds. A single message may be larger:
-/// one that is never taken would keep all later ones waiting.
+/// How much unread input is buffered, in bytes, in addition to the content of the pipe or terminal. A single message
+/// may be larger: if it were never accepted, all later messages would wait for it.
 pub(super) const PENDING_LIMIT: usize = 1024 * 1024;
 
-/// How many messages are remembered, so that none is written twice.
+/// How many ids of messages are remembered, so that no message is written twice.
 const REMEMBERED: usize = 10_000;
 
-/// The size of a terminal that nobody has looked at yet.
+/// The size of a terminal until a client attaches.
 pub(super) const FIRST_SIZE: Winsize = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
 
-/// The way into a session.
+/// The input of a session.
 #[derive(Debug)]
 pub(super) struct Input {
     kind: InputKind,
     to: Option<OwnedFd>,
     queue: VecDeque<Piece>,
     pending: usize,
-    /// The ids of the messages that were taken.
+    /// The ids of the accepted messages.
     taken: VecDeque<String>,
     closes: bool,
     size: Winsize,
 }
 
-/// Something that is not written yet.
+/// Bytes that are not fully written yet.
 #[derive(Debug)]
 struct Piece {
     bytes: Vec<u8>,
     written: usize,
-    /// The message that is written when this is, and who sent it.
+    /// The client and the id of the message that these bytes complete.
     message: Option<(u64, String)>,
 }
 
-/// What has become of messages.
+/// The messages whose state has changed, each with the client that sent it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// Messages that are written; with who sent them.
     pub(super) written: Vec<(u64, String)>,
-    /// Messages that will never be written; with who sent them.
+    /// Messages that will never be written.
     pub(super) lost: Vec<(u64, String)>,
 }
 
@@ -61,17 +60,17 @@ impl Input {
         self.kind
     }
 
-    /// Whether it takes something.
+    /// Whether the session accepts input.
     pub(super) fn is_open(&self) -> bool {
         self.to.is_some() && !self.closes
     }
 
-    /// What to poll for writing, if something waits to be written.
+    /// The descriptor to poll for writing, if input is pending.
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
         self.to.as_ref().filter(|_| !self.queue.is_empty())
     }
 
-    /// Takes a message in. Says whether it is new; one that was taken before is not written again.
+    /// Accepts a message and returns whether it is new. A message that was accepted before is not written again.
     pub(super) fn take(&mut self, client: u64, id: &str, text: &str) -> Result<bool, InputRefusal> {
         if self.has_taken(id) {
             return Ok(false);
@@ -79,7 +78,7 @@ impl Input {
         let bytes = match self.kind {
             InputKind::Pipe if text.ends_with('\n') => text.as_bytes().to_vec(),
             InputKind::Pipe => format!("{text}\n").into_bytes(),
-            // Enter is a carriage return to a terminal.
+            // A terminal expects a carriage return for Enter.
             InputKind::Terminal => format!("{}\r", text.trim_end_matches('\n')).replace('\n', "\r").into_bytes(),
         };
         self.push(bytes, Some((client, id.to_owned())))?;
@@ -90,18 +89,18 @@ impl Input {
         Ok(true)
     }
 
-    /// Whether a message was taken.
+    /// Whether a message was accepted.
     pub(super) fn has_taken(&self, id: &str) -> bool {
         self.taken.iter().any(|taken| taken == id)
     }
 
-    /// Takes in what the program reads before anything else, such as its prompt, whatever its size.
+    /// Accepts the first input of the program, such as its prompt, of any size.
     pub(super) fn begin_with(&mut self, bytes: Vec<u8>) {
         self.pending += bytes.len();
         self.queue.push_back(Piece { bytes, written: 0, message: None });
     }
 
-    /// Takes in what a person types.
+    /// Accepts bytes that a person types.
     pub(super) fn typed(&mut self, bytes: Vec<u8>) -> Result<(), InputRefusal> {
         self.push(bytes, None)
     }
@@ -118,17 +117,17 @@ impl Input {
         Ok(())
     }
 
-    /// The program finds the end of its input behind what was taken before.
+    /// Closes the input behind everything that was accepted before.
     pub(super) fn close(&mut self) {
         if self.kind == InputKind::Terminal && self.is_open() {
-            // A terminal has no end; this is the key that says so.
+            // A terminal has no end of file; Ctrl-D stands for it.
             self.queue.push_back(Piece { bytes: vec![4], written: 0, message: None });
             self.pending += 1;
         }
         self.closes = true;
     }
 
-    /// Writes what the program takes now.
+    /// Writes as much as the program accepts now.
     pub(super) fn write(&mut self) -> Progress {
         let mut progress = Progress::default();
         while let (Some(to), Some(piece)) = (&self.to, self.queue.front_mut()) {
@@ -158,13 +157,13 @@ impl Input {
         progress
     }
 
-    /// The session has ended: what it has not read is lost.
+    /// Ends the input, because the session has ended: unwritten messages are lost.
     pub(super) fn end(&mut self) -> Progress {
         self.to = None;
         self.write()
     }
 
-    /// Sets the size of a terminal, and lets the program draw anew also if it is the same.
+    /// Sets the size of a terminal. Makes the program redraw even if the size is the same.
     pub(super) fn resize(&mut self, rows: u16, columns: u16) -> io::Result<()> {
         let (Some(to), InputKind::Terminal) = (&self.to, self.kind) else { return Ok(()) };
         let size = Winsize { ws_row: rows.max(1), ws_col: columns.max(1), ..FIRST_SIZE };
@@ -177,7 +176,7 @@ impl Input {
     }
 }
 
-/// The last output of a session, for those who come later.
+/// The last output of a session, for clients that attach later.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     bytes: VecDeque<u8>,
@@ -233,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_read_is_bounded_and_refused_beyond() {
+    fn unread_input_is_bounded_and_refused_beyond() {
         let (from, mut input) = pipe();
         let large = "x".repeat(PENDING_LIMIT);
-        assert_eq!(input.take(1, "m-1", &large), Ok(true), "the largest body of a message, with the end of its line");
+        assert_eq!(input.take(1, "m-1", &large), Ok(true), "the largest body of a message, plus its line break");
         assert_eq!(input.write(), Progress::default(), "a pipe holds less");
         let refused = input.take(1, "m-2", &large);
         assert!(matches!(refused, Err(InputRefusal::Full { pending }) if pending < PENDING_LIMIT), "{refused:?}");
@@ -247,11 +246,11 @@ mod tests {
             written = input.write().written;
         }
         assert!(total > PENDING_LIMIT / 2);
-        assert_eq!(input.take(1, "m-2", "small"), Ok(true), "a message that was refused may come again");
+        assert_eq!(input.take(1, "m-2", "small"), Ok(true), "a refused message may be sent again");
     }
 
     #[test]
-    fn messages_to_a_program_that_has_gone_are_lost() {
+    fn messages_to_a_program_that_has_ended_are_lost() {
         let (from, mut input) = pipe();
         drop(from);
         assert_eq!(input.take(1, "m-1", "one"), Ok(true));

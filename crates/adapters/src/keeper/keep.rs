@@ -35,13 +35,14 @@ use super::talk::TalkReply;
 use super::timer::Timer;
 use crate::{host, tree};
 
-/// How long output is read after the program's exit, while somebody keeps it open.
+/// How long output is read after the program's exit, while another process keeps it open.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// How long the owner may take to acknowledge before the record is flushed.
 const ACKNOWLEDGE: Duration = Duration::from_millis(100);
 
-/// How long it is waited for after that. An owner that is busy needs its keeper again, and another one costs more than to wait.
+/// How long the keeper waits for the acknowledgement after that. A busy owner will need a keeper again, and a new one
+/// costs more than this wait.
 const STAY: Duration = Duration::from_secs(2);
 
 /// The smallest limit of a log.
@@ -69,16 +70,16 @@ pub(super) struct Keeper {
     output: Option<OwnedFd>,
     errors: Option<OwnedFd>,
     agent: Option<AgentWatch>,
-    is_answer_told: bool,
-    /// The way into the session, if it has one.
+    /// Whether the owner was notified of the first answer of the agent.
+    is_answer_notified: bool,
     input: Option<Input>,
-    /// The messages for the next turns of its agent: who sent them, their ids and texts.
+    /// The messages for the next turns of the agent: clients, ids and texts.
     follow_ups: VecDeque<(u64, String, String)>,
-    /// Its agent has asked something: it waits for a message at the end of its turn.
+    /// Whether the agent has asked a question, and waits for a message at the end of its turn.
     expects: bool,
-    /// It has ended its turn, and waits.
-    rests: bool,
-    /// The messages that were not written at once, and are now.
+    /// Whether the agent has ended that turn, and waits.
+    is_waiting: bool,
+    /// The messages that could not be written at once, and are written now.
     written_late: VecDeque<String>,
     recent: Recent,
     output_at_ms: Option<i64>,
@@ -86,7 +87,7 @@ pub(super) struct Keeper {
     sampler: Sampler,
     buffer: Vec<u8>,
     child: Result<i32, NotStarted>,
-    /// When the program began and, once it has exited, how long it ran.
+    /// The start of the program and, once it has exited, its run time.
     began: Instant,
     ran: Option<Duration>,
     exit: Option<WaitStatus>,
@@ -101,7 +102,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the program, unless it came too late for that.
+    /// Starts the program, unless its lease has expired already.
     pub(super) fn start(
         spec: Spec,
         record: Own,
@@ -114,8 +115,8 @@ impl Keeper {
         let spawned = if lapsed { Err(String::from("its lease was over before it began").into()) } else { child::spawn(&spec) };
         let (child, output, errors, input) = match spawned {
             Ok(Started { pid, output, errors, input }) => (Ok(pid), Some(output), errors, input),
-            // It may name a program with a very long name.
-            Err(not) => (Err(NotStarted { error: not.error.chars().take(ERROR_LIMIT).collect(), ..not }), None, None, None),
+            // The error may contain a very long program name.
+            Err(fault) => (Err(NotStarted { error: fault.error.chars().take(ERROR_LIMIT).collect(), ..fault }), None, None, None),
         };
         let mut log = Log::new(spec.log.clone(), spec.log_limit.max(LOG_LIMIT));
         if let Some(banner) = &spec.banner {
@@ -134,11 +135,11 @@ impl Keeper {
             output,
             errors,
             agent,
-            is_answer_told: false,
+            is_answer_notified: false,
             input,
             follow_ups: VecDeque::new(),
             expects: false,
-            rests: false,
+            is_waiting: false,
             written_late: VecDeque::new(),
             recent: Recent::default(),
             output_at_ms: None,
@@ -160,9 +161,9 @@ impl Keeper {
         }
     }
 
-    /// Keeps the session until it is over. Returns the owner's stream if it was the first owner that acknowledged the end.
+    /// Keeps the session until it is over. Returns the owner's stream if the first owner has acknowledged the end.
     pub(super) fn keep(mut self) -> Option<(UnixStream, Signals)> {
-        self.introduce();
+        self.greet_owner();
         for ask in self.control.receive_first() {
             self.answer(ask);
         }
@@ -176,13 +177,13 @@ impl Keeper {
         }
     }
 
-    /// Tells the owner what it has missed.
-    fn introduce(&mut self) {
+    /// Notifies a new owner of everything that it has missed.
+    fn greet_owner(&mut self) {
         if let Ok(child_pid) = self.child {
             self.control.notify_owner(&Notice::Started { keeper_pid: own_pid(), child_pid });
         }
-        self.is_answer_told = false;
-        self.tell_answer();
+        self.is_answer_notified = false;
+        self.notify_answer();
         if let Stage::Ended { ending, until, .. } = &mut self.stage {
             *until = Instant::now() + ACKNOWLEDGE;
             let notice = Notice::Ended(ending.clone());
@@ -190,10 +191,10 @@ impl Keeper {
         }
     }
 
-    /// Goes on as far as possible without waiting. Returns when time alone will change something.
+    /// Advances as far as possible without waiting. Returns the time at which time alone changes something.
     fn advance(&mut self) -> Option<Instant> {
-        self.heed_limit();
-        self.heed_agent();
+        self.check_limit();
+        self.check_agent();
         loop {
             let now = Instant::now();
             match &mut self.stage {
@@ -231,8 +232,8 @@ impl Keeper {
         }
     }
 
-    /// Ends the session if nobody has renewed it in time. There is no way back: its end is counted on.
-    fn heed_limit(&mut self) {
+    /// Ends the session if its owner has not renewed it in time. A later renewal does not help: other machines rely on the end.
+    fn check_limit(&mut self) {
         if let Some(left) = self.timer.as_mut().and_then(Timer::due) {
             self.reap();
             self.lapsed |= self.exit.is_none() && matches!(self.stage, Stage::Running);
@@ -240,26 +241,26 @@ impl Keeper {
         }
     }
 
-    /// Ends an agent program that has no more time. One that has given its result is given what waited for its next turn, or finds the
-    /// end of its input.
-    fn heed_agent(&mut self) {
-        while let Some(agent) = self.agent.as_mut().filter(|agent| agent.has_result() || self.rests)
+    /// Ends an agent program that has no time left. An agent that has given its result gets the message for its next
+    /// turn, or the end of its input.
+    fn check_agent(&mut self) {
+        while let Some(agent) = self.agent.as_mut().filter(|agent| agent.has_result() || self.is_waiting)
             && let Some(input) = self.input.as_mut().filter(|input| input.is_open())
         {
             match self.follow_ups.pop_front() {
-                // If it is refused, the session has not got it, and nobody is told that it has.
+                // If the message is refused, the session has not got it, and no client is told that it has.
                 Some((client, id, text)) => {
                     if input.take(client, &id, &text).is_ok_and(|is_new| is_new) {
                         agent.begin_turn();
-                        (self.expects, self.rests) = (false, false);
+                        (self.expects, self.is_waiting) = (false, false);
                     }
                 }
                 None if self.expects => {
-                    // The turn is over, and not the run.
-                    if !self.rests {
+                    // The turn is over, the run is not.
+                    if !self.is_waiting {
                         agent.begin_turn();
                     }
-                    self.rests = true;
+                    self.is_waiting = true;
                     return;
                 }
                 None => input.close(),
@@ -273,7 +274,7 @@ impl Keeper {
         }
     }
 
-    /// The session has ended: no process of it is left.
+    /// Records and reports the end of the session: none of its processes is left.
     fn finish(&mut self) {
         self.read_output();
         (self.output, self.errors) = (None, None);
@@ -284,18 +285,19 @@ impl Keeper {
         if let Some(mut input) = self.input.take() {
             let mut progress = input.end();
             progress.lost.extend(self.follow_ups.drain(..).map(|(client, id, _)| (client, id)));
-            self.tell_senders(progress);
+            self.reply_to_senders(progress);
         }
-        self.control.tell_watchers(&TalkReply::Ended);
+        self.control.notify_watchers(&TalkReply::Ended);
         for dir in &self.spec.spare_dirs {
-            // One with something in it stays. The next run of the task, which needs it again, begins after the end is recorded.
+            // A directory that is not empty stays. The next run of the task, which needs it again, begins after the end
+            // is recorded.
             fs::remove_dir(dir).ok();
         }
         let ending = SessionEnd {
             code: self.exit.and_then(WaitStatus::exit_status),
             signal: self.exit.and_then(WaitStatus::terminating_signal),
-            error: self.child.as_ref().err().map(|not| not.error.clone()),
-            shortage: self.child.as_ref().err().and_then(|not| not.shortage),
+            error: self.child.as_ref().err().map(|failure| failure.error.clone()),
+            shortage: self.child.as_ref().err().and_then(|failure| failure.shortage),
             ran_ms: self.ran.map(|ran| u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)),
             stopped: self.stopped,
             lapsed: self.lapsed,
@@ -305,18 +307,18 @@ impl Keeper {
             written: self.written_late.drain(..).collect(),
             agent,
         };
-        // If it cannot be written, the owner is told all the same, and it is tried once more.
+        // If the end cannot be written, the owner is notified all the same, and `flush` tries once more.
         let recorded = self.record.end(&ending).is_ok();
         let notice = Notice::Ended(ending.clone());
         self.control.notify_owner(&notice);
         self.stage = Stage::Ended { ending, until: Instant::now() + ACKNOWLEDGE, recorded, flushed: false };
     }
 
-    /// Nobody has acknowledged in time. Makes the ending survive a power cut, and looks once more, as who does or
-    /// adopts meanwhile would not be heard.
+    /// Makes the ending survive a power cut, because the owner has not acknowledged it in time. Then polls once more:
+    /// an acknowledgement or an adoption that has arrived meanwhile must not be missed.
     fn flush(&mut self) {
         if let Stage::Ended { ending, until, recorded, flushed } = &mut self.stage {
-            // There is nobody to tell if this fails; without an ending the run counts as lost.
+            // There is no one to report a failure to; without an ending the run counts as lost.
             if !*recorded {
                 self.record.end(ending).ok();
             }
@@ -334,7 +336,7 @@ impl Keeper {
         let has_input = input.is_some();
         fds.extend(input.map(|input| PollFd::new(input, PollFlags::OUT)));
         fds.extend(self.control.descriptors().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
-        // That it fires is a reason to go on, no more.
+        // It only ends the poll; `advance` checks the limit.
         fds.extend(self.timer.iter().map(|timer| PollFd::new(timer, PollFlags::IN)));
         let timeout = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -342,7 +344,7 @@ impl Keeper {
         });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(n) if n > 0 => {}
-            // What has interrupted it is in the pipe of signals.
+            // A signal that has interrupted the poll is in the pipe of signals.
             _ => return,
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -357,7 +359,7 @@ impl Keeper {
         }
         if own[1..=outputs].contains(&true) {
             self.read_output();
-            self.tell_answer();
+            self.notify_answer();
         }
         if has_input && own.last() == Some(&true) {
             self.write_late();
@@ -369,15 +371,15 @@ impl Keeper {
 
     fn answer(&mut self, ask: Ask) {
         match ask {
-            Ask::Adopted => self.introduce(),
+            Ask::Adopted => self.greet_owner(),
             Ask::Status { client } => {
                 let status = self.status();
                 self.control.answer(client, &status);
             }
             Ask::Sample { client } => {
                 let activity = match &self.agent {
-                    // Its processes may be busy with waiting: only what it tells counts.
-                    Some(agent) if agent.is_calling() || self.rests => Activity::Busy,
+                    // The processes of an agent may be busy although it only waits, so only its output counts.
+                    Some(agent) if agent.is_calling() || self.is_waiting => Activity::Busy,
                     Some(_) => Activity::Idle,
                     None => self.sampler.sample(self.heard, self.spec.own_workspace.as_deref()),
                 };
@@ -393,7 +395,7 @@ impl Keeper {
             }
             Ask::Acknowledge => {
                 if matches!(self.stage, Stage::Ended { .. }) {
-                    // If it cannot be removed, it is found as ended, which is the truth.
+                    // A record that cannot be removed reports the session as ended, which is correct.
                     self.record.remove().ok();
                     self.control.close();
                     self.acknowledged = true;
@@ -403,7 +405,7 @@ impl Keeper {
         }
     }
 
-    /// Begins to end the tree, or has less patience with it.
+    /// Begins to end the tree, or shortens the grace of a shutdown in progress.
     fn stop(&mut self, grace: Duration) {
         if self.exit.is_none() {
             self.agent.iter_mut().for_each(|agent| agent.close(StopReason::Asked));
@@ -420,7 +422,7 @@ impl Keeper {
         self.stopped |= self.exit.is_none();
     }
 
-    /// Reaps every child that is dead. None left is the proof that the session has no process left.
+    /// Reaps every dead child. When no child is left, the session is proven to have no process left.
     fn reap(&mut self) {
         let mut exit = None;
         let any_left = tree::reap(|pid, status| {

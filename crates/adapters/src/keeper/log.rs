@@ -1,8 +1,8 @@
-//! The log of a session: all of its output, as it comes.
+//! The log of a session: all of its output, as it arrives.
 //!
-//! The file is made at the first output. When it has reached its limit it becomes `<log>.1`, in place of an older one,
-//! and a new file begins: so the newest output is always there, at least the limit and at most twice the limit of it.
-//! What cannot be written is counted and the session goes on; after a second it is tried again.
+//! The file is made at the first output. When it reaches its limit it becomes `<log>.1`, replacing an older one, and a
+//! new file begins: so the log always has the newest output, at least as much as the limit and at most twice as much.
+//! Output that cannot be written is counted and the session continues; after a second, writing is tried again.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -23,10 +23,10 @@ pub(super) struct Log {
     path: PathBuf,
     limit: u64,
     file: Option<File>,
-    /// How much is in the file, and in the one before.
+    /// The sizes of the file and of the one before.
     size: u64,
     older: u64,
-    /// Nothing is tried before this.
+    /// No write is tried before this time.
     resume: Option<Instant>,
     report: LogReport,
 }
@@ -40,7 +40,7 @@ impl Log {
         &self.report
     }
 
-    /// Takes output in. It never fails: what is lost is in the report.
+    /// Writes output. Never fails: lost bytes are counted in the report.
     pub(super) fn take(&mut self, mut bytes: &[u8]) {
         self.report.bytes += bytes.len() as u64;
         if self.resume.is_some_and(|resume| Instant::now() < resume) {
@@ -61,7 +61,7 @@ impl Log {
         self.resume = None;
     }
 
-    /// Writes as much as fits into the file, which is at least something.
+    /// Writes as much as fits into the file, but at least one byte.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_some() && self.size >= self.limit {
             self.rotate()?;
@@ -81,7 +81,7 @@ impl Log {
         Ok(written)
     }
 
-    /// Does not wait for a reader if somebody has put a named pipe there.
+    /// Opens the file. Does not block if the path is a named pipe.
     fn open(path: &Path, size: &mut u64) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
         let file = with_parents(path, || private::open(path, flags))?;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted() {
+    fn output_that_cannot_be_written_is_counted() {
         let mut log = Log::new("/dev/full".into(), 1 << 20);
         log.take(b"four");
         log.take(b"more");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_pipe_without_a_reader_holds_nothing_up() {
+    fn a_named_pipe_without_a_reader_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

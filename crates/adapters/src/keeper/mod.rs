@@ -1,4 +1,4 @@
-//! The keeper: a small process beside the process tree of one run, its *session*. It outlives whoever started it.
+//! The keeper: the supervisor process of a session, the process tree of one run. It outlives the runner.
 //!
 //! ```text
 //!  runner --start--> keeper --spawn--> program --> ...      the keeper is a subreaper: whatever a descendant does,
@@ -8,34 +8,37 @@
 //!
 //! * **A run starts at most once.** The keeper makes the run's [`record`](read_record) exclusively and starts nothing if there
 //!   is one. [`write_tombstone`] puts a tombstone there, so that a run that has not started never will.
-//! * **An end is proven.** When the program has exited, what is left of its output is read for at most a second; then
-//!   its stragglers are ended, and only when there is no child left to reap the session has [ended](Notice::Ended).
-//!   A [kill](Session::kill) does the same to the whole tree.
+//! * **An end is proven.** When the program has exited, the rest of its output is read for at most a second. Then its stragglers are
+//!   ended, and the session has [ended](Notice::Ended) only when there is no child left to reap. A [kill](Session::kill) does the same
+//!   to the entire tree.
 //! * **An ending is not lost.** It is written into the record. If the owner [acknowledges](Session::acknowledge) it, the
-//!   keeper removes its files; if not within 100 ms, the record is flushed, and if not within 2 s more, it stays. The keeper of an owner
-//!   that is gone exits at once.
-//! * **One owner.** Requests carry an owner epoch. Who [adopts](adopt) with a higher one becomes the owner, and
-//!   whoever was it before is told so and cut off.
-//! * **A session may have a [limit](Limit)**, where other machines count on its end. Its owner renews it; if not, the
-//!   keeper ends the session by itself and [says so](SessionEnd::lapsed).
-//! * **The output is always read**, also if the log cannot be written. See [`LogReport`].
+//!   keeper removes its files; if not within 100 ms, the record is flushed, and if not within 2 s more, it stays. If the owner is gone,
+//!   the keeper exits at once.
+//! * **One owner.** Requests carry an owner epoch. A process that [adopts](adopt) the session with a higher epoch becomes the owner, and
+//!   the former owner is notified and disconnected.
+//! * **A session may have a [limit](Limit)**, if other machines rely on its end. Its owner renews the limit; otherwise the keeper ends
+//!   the session, and its end is marked as [lapsed](SessionEnd::lapsed).
+//! * **The output is always read**, even if the log cannot be written. See [`LogReport`].
 //!
-//! When the keeper itself is killed, the program dies with it and [`read_record`] says [`Found::Dead`]; the rest of the tree is
-//! found by [`sweep`], by its cgroup where it has one, by its marker in the environment and by its session id. Without a cgroup, what has
-//! got rid of both is not found.
+//! When the keeper itself is killed, the program dies with it, and [`read_record`] returns [`Found::Dead`]. [`sweep`]
+//! finds the rest of the tree by its cgroup, if it has one, by its marker in the environment and by its session id.
+//! Without a cgroup, a process that has dropped both is not found.
 //!
-//! A keeper whose session was acknowledged says that it is [ready](Notice::Ready) and waits for another one, or for the end of its stream:
-//! [`Keepers`] are such a supply.
+//! A keeper whose session was acknowledged is [ready](Notice::Ready), and waits for another session or for the end of its stream.
+//! [`Keepers`] is a pool of such keepers.
 //!
-//! A keeper that is stopped, or does not answer for another reason, holds nobody up: [`silence`] finds it, and [`kill`] ends it
-//! with its program where [`await_end`] finds that it does not end its session.
+//! A keeper that is stopped, or does not answer for another reason, blocks no caller: [`silence`] finds it,
+//! [`await_end`] finds that it does not end its session, and [`kill`] ends it with its program.
 //!
-//! A session that was started with an [input](InputKind) can be talked to: [`send_message`] writes into it, and who is [attached](Talker::attach)
-//! sees its output and may type. Whoever may connect may do so; the right to type is bound to one connection.
+//! A session that was started with an [input](InputKind) can be talked to: [`send_message`] writes into it, and an
+//! [attached](Talker::attach) client gets its output and may type. Every process that may connect may do so; the right
+//! to type belongs to one connection.
 //!
-//! Files: `protocol` what is said, `talk` what is said to a live session; `talker` who talks to one, `input` the way into it; `client` the side of the runner, `connect` how it gets through, `silent` keepers that do not
-//! answer, `pool` its supply of keepers; `server` a keeper's beginning, `keep` its life, `control`
-//! those who talk to it, `child` the start of the program, `cgroup` its group, `timer` its limit, `log` its output, `activity` whether it works while there is none, `agent` what its agent program tells; `record`; `sweep`.
+//! Files: the protocol: `protocol`, and `talk` for requests to a live session. The runner's side: `client`, `connect`,
+//! `silent` (keepers that do not answer), `pool` (idle keepers), `talker` (talking to a session), `sweep`. The keeper's
+//! side: `server` (its start), `keep` (its life), `control` (its clients), `child` (starting the program), `cgroup`,
+//! `timer` (its limit), `input`, `log`, `activity` (whether a silent session works), `agent` (the output of an agent
+//! program). Both: `record`.
 
 mod activity;
 mod agent;
@@ -73,5 +76,5 @@ pub use talker::{Delivery, Presence, TalkError, Talker, When, close_input, expec
 /// The hidden first argument of a keeper.
 const MARK: &str = "__keeper";
 
-/// The variable by which the processes of a run are found.
+/// The variable that marks the processes of a run.
 const MARKER: &str = "BANKSMAN_RUN";

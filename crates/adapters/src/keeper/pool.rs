@@ -1,4 +1,4 @@
-//! Keepers that have done their work and may keep another session: starting one anew costs more than most of the rest.
+//! Idle keepers that can keep another session: starting a keeper is one of the most expensive parts of starting a session.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,35 +11,35 @@ use super::client::{Session, start_idle, start_to_stay};
 use super::protocol::{Notice, Spec};
 use crate::{host, reentry};
 
-/// How long keepers wait for another session. One of them stays, so that the next session begins soon however long nothing was to do.
+/// How long keepers wait for another session. One always stays, so that the next session begins soon even after a long pause.
 const SPARE: Duration = Duration::from_secs(2);
 
-/// The keepers of one runner that have no session to keep.
+/// The idle keepers of one runner.
 #[derive(Debug, Default)]
 pub struct Keepers {
-    /// Another program than the one that [`reentry`] knows.
+    /// The program of the keepers, if it is not the one that [`reentry`] knows.
     program: Option<PathBuf>,
-    /// Those that wait for another session, with the moment since when.
+    /// The keepers that wait for another session, each with the start of its wait.
     idle: Vec<(Session, Instant)>,
-    /// Those whose session has ended, and that have not said yet what they do next.
+    /// The keepers whose session has ended, and that have not reported yet whether they stay.
     leaving: Vec<Session>,
 }
 
 impl Keepers {
-    /// Keepers that are this program, whose `main` calls [`reentry::enter`]. For tests, whose own `main` does not.
+    /// Keepers that run another program, whose `main` calls [`reentry::enter`]. For tests, whose own `main` does not.
     #[doc(hidden)]
     pub fn of(program: PathBuf) -> Keepers {
         Keepers { program: Some(program), idle: Vec::new(), leaving: Vec::new() }
     }
 
-    /// Starts a keeper for a session that is expected soon: it takes the kernel some milliseconds to put one into its own group.
+    /// Starts a keeper for a session that is expected soon: moving it into its own cgroup takes some milliseconds.
     pub fn prepare(&mut self) {
-        // If it cannot be started, the session tells.
+        // If it cannot be started, starting the session fails and reports the error.
         let keeper = self.program().and_then(start_idle);
         self.idle.extend(keeper.map(|keeper| (keeper, Instant::now())));
     }
 
-    /// Starts a session, with a keeper that waits for one if there is any. See [`start`](super::start).
+    /// Starts a session, with an idle keeper if there is one. See [`start`](super::start).
     pub fn start(&mut self, spec: &Spec) -> io::Result<Session> {
         self.tend();
         match self.idle.pop() {
@@ -58,11 +58,11 @@ impl Keepers {
         self.leaving.push(session);
     }
 
-    /// Takes in what keepers have said. Those that have waited for long are let go, but for the last one.
+    /// Reads the notices of the keepers, and dismisses keepers that have been idle for long, except for the last one.
     pub fn tend(&mut self) {
         for mut session in std::mem::take(&mut self.leaving) {
             let notices = session.notices();
-            // It was taken for lost, and has ended only now.
+            // A session that was taken for lost has ended only now.
             if notices.iter().any(|notice| matches!(notice, Notice::Ended(_))) {
                 session.acknowledge();
             }
@@ -81,24 +81,24 @@ impl Keepers {
         self.idle.extend(last);
     }
 
-    /// When the next one is to be let go.
+    /// The time at which the next keeper is dismissed.
     pub fn next_deadline(&self) -> Option<Instant> {
         let (_, others) = self.idle.split_last()?;
         others.iter().map(|(_, since)| *since + SPARE).min()
     }
 
-    /// What becomes readable when there is something to [tend](Keepers::tend) to.
+    /// The descriptors that become readable when [`tend`](Keepers::tend) has work.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.leaving.iter().map(AsFd::as_fd)
     }
 
-    /// Lets all of them go, and waits a moment until those whose session has just ended have removed its record.
+    /// Dismisses all keepers. Waits a moment until those whose session has just ended have removed its record.
     pub fn dismiss(mut self, patience: Duration) {
         let patience_ends = host::deadline(patience);
         self.tend();
         while !self.leaving.is_empty() && Instant::now() < patience_ends {
             let mut fds: Vec<PollFd<'_>> = self.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            // Whether it was interrupted or not, they are looked at.
+            // The keepers are read again, whatever ends the poll.
             poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).ok();
             self.tend();
         }

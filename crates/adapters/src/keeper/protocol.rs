@@ -1,4 +1,4 @@
-//! What is said between a keeper and those who talk to it: JSON, one line each, every line with the version.
+//! The protocol between a keeper and its clients: one JSON object per line, each with the version.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -20,25 +20,25 @@ pub(super) const VERSION: u32 = 1;
 /// The longest line.
 pub(super) const LINE_LIMIT: usize = 64 * 1024;
 
-/// The longest first line to a new keeper: it carries arguments and environment.
+/// The longest first line to a new keeper, which has the arguments and the environment.
 pub(super) const SPEC_LIMIT: usize = 1024 * 1024;
 
-/// What a keeper is told to keep. All paths are absolute.
+/// The specification of a session. All paths are absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
     /// The id of the run. The session finds it in `BANKSMAN_RUN`.
     pub run: String,
-    /// Whoever presents a higher one becomes the owner, a lower one is refused.
+    /// A client with a higher epoch becomes the owner; one with a lower epoch is refused.
     pub owner_epoch: i64,
     /// The run's record. If it exists, nothing is started.
     #[serde(with = "os_bytes")]
     pub record: PathBuf,
-    /// Where the output goes. Made at the first output.
+    /// The file for the output. Made at the first output.
     #[serde(with = "os_bytes")]
     pub log: PathBuf,
     /// After this many bytes, but at least 4 KiB, the log becomes `<log>.1`, and a new one begins.
     pub log_limit: u64,
-    /// A line that the log begins with.
+    /// The first line of the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub banner: Option<String>,
     /// The directory of control sockets. Made with mode 0700 if it is missing.
@@ -47,64 +47,61 @@ pub struct Spec {
     /// Program and arguments.
     #[serde(with = "os_bytes")]
     pub argv: Vec<OsString>,
-    /// Where the program is started.
+    /// The working directory of the program.
     #[serde(with = "os_bytes")]
     pub cwd: PathBuf,
-    /// Directories to make before.
+    /// Directories to make before the start.
     #[serde(with = "os_bytes")]
     pub make_dirs: Vec<PathBuf>,
-    /// Directories to remove at the end if nothing is in them.
+    /// Directories to remove at the end if they are empty.
     #[serde(default, with = "os_bytes")]
     pub spare_dirs: Vec<PathBuf>,
-    /// Variables to set, over the environment of the keeper, which is that of whoever started it.
+    /// Variables to set, in addition to the environment of the keeper, which is the one of the process that started it.
     #[serde(with = "os_bytes")]
     pub env: Vec<(String, OsString)>,
-    /// Variables to remove before.
+    /// Variables to remove before that.
     pub env_remove: Vec<String>,
-    /// The file to read from; `/dev/null` otherwise.
+    /// The file for stdin; `/dev/null` if there is none.
     #[serde(default, with = "os_bytes")]
     pub stdin: Option<PathBuf>,
-    /// How long a tree may take to end when it is asked to: by a signal to the keeper, or as a straggler.
+    /// How long the processes may take to end after SIGTERM, when the keeper gets a signal or when they are stragglers.
     pub grace_ms: u64,
-    /// When the session ends by itself unless its owner renews it; never, if there is none.
+    /// When the keeper ends the session unless its owner renews it. Without a limit, never.
     pub limit: Option<Limit>,
-    /// How it can be talked to while it lives: through a pipe to its stdin, or as its terminal. Without it, stdin is the file or nothing.
+    /// How the live session gets input, through a pipe or a terminal. Without it, stdin is the file or `/dev/null`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<InputKind>,
-    /// The directory that nobody else works in: what changes there was changed by the session.
+    /// A directory in which only this session works: every change there is a change by the session.
     #[serde(default, with = "os_bytes")]
     pub own_workspace: Option<PathBuf>,
-    /// The program is an agent's, and is watched so.
+    /// How the program is watched, if it is an agent program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentSpec>,
 }
 
-/// How a session can be talked to.
+/// How a session gets input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
-    /// Through a pipe to its stdin.
+    /// A pipe to its stdin.
     Pipe,
-    /// As its terminal.
+    /// A terminal of its own.
     Terminal,
 }
 
-/// Why nothing is written into a session.
+/// Why input for a session was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum InputRefusal {
-    /// It was started without a way in.
+    /// The session was started without an input.
     #[error("the session takes no input")]
     NoInput,
-    /// It has closed its input, or ends.
+    /// The session has closed its input, or ends.
     #[error("the session takes no input any more")]
     Closed,
-    /// It does not read what it was sent before.
+    /// The session does not read its earlier input.
     #[error("the session has not read the last {pending} bytes that it was sent")]
-    Full {
-        /// How much waits.
-        pending: usize,
-    },
+    Full { pending: usize },
     #[error("a person types into the session")]
     Typing,
     /// Only the typist may do this.
@@ -112,20 +109,20 @@ pub enum InputRefusal {
     NotTypist,
 }
 
-/// How long a session may go on without a word from its owner. The times are [`boot_ms`](crate::host::boot_ms): a machine
-/// that was suspended must not believe that it still has time.
+/// How long a session may run without a renewal by its owner. The times are [`boot_ms`](crate::host::boot_ms), which
+/// includes the time of a suspension: the lease expires meanwhile.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Then its processes are asked to end.
+    /// When the processes get SIGTERM.
     pub ask_ms: i64,
-    /// Milliseconds until the processes are killed.
+    /// When the processes are killed.
     pub kill_ms: i64,
 }
 
 impl Limit {
-    /// The limit after a renewal that was sent at `sent_ms`, of a lease that others respect for `ttl` after it arrived.
-    /// The session is asked to end after two thirds of it, and has `grace`, but not more than a sixth of it, to do so. The
-    /// last sixth is there to kill and reap what is left.
+    /// The limit after a renewal that was sent at `sent_ms`, of a lease that others respect for `ttl` after it has
+    /// arrived. The session is asked to end after two thirds of the `ttl`, and has `grace`, but at most a sixth of the
+    /// `ttl`, to do so. In the last sixth the remaining processes are killed and reaped.
     pub fn after(sent_ms: i64, ttl: Duration, grace: Duration) -> Limit {
         let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX / 4);
         let ask_ms = sent_ms + ms(ttl) * 2 / 3;
@@ -133,7 +130,7 @@ impl Limit {
     }
 }
 
-/// The first line to a new keeper. What it would have to look up, its starter knows already.
+/// The first line to a new keeper. It includes facts that the runner knows, so that the keeper need not look them up.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SpawnRequest<S> {
     pub(super) boot: String,
@@ -143,30 +140,30 @@ pub(super) struct SpawnRequest<S> {
     pub(super) spec: S,
 }
 
-/// What a keeper tells its owner.
+/// A notice of a keeper to its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// The session lives. An adopter is told so again.
+    /// The session lives. Sent again after an adoption.
     Started {
         keeper_pid: i32,
         /// The pid of the session's first process.
         child_pid: i32,
     },
-    /// Something was asked that is not done.
+    /// A request was refused.
     Refused(Refusal),
     /// A nudge was done, now or before.
     Nudged {
-        /// The effect that asked for it.
+        /// The effect that requested it.
         effect_id: i64,
     },
-    /// The model of its agent program has answered for the first time.
+    /// The model of the agent program has answered for the first time.
     Answered,
-    /// The session has ended: no process of it is left.
+    /// The session has ended: none of its processes is left.
     Ended(SessionEnd),
-    /// The keeper has forgotten the session, and could keep another one.
+    /// The keeper is done with the session, and can keep another one.
     Ready,
-    /// The stream has ended. Not necessarily the session: [`read_record`](super::read_record) tells.
+    /// The stream has ended. The session may live: see [`read_record`](super::read_record).
     #[serde(skip)]
     Gone,
 }
@@ -182,7 +179,7 @@ pub enum Refusal {
     #[error("cannot create the record: {error}")]
     NoRecord {
         error: String,
-        /// Whether it may pass by itself.
+        /// The shortage behind the error, if it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shortage: Option<Shortage>,
     },
@@ -190,17 +187,17 @@ pub enum Refusal {
     #[error("the keeper cannot begin: {error}")]
     CannotBegin {
         error: String,
-        /// Whether it may pass by itself.
+        /// The shortage behind the error, if it may pass by itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shortage: Option<Shortage>,
     },
-    /// Somebody with a higher owner epoch owns the session.
+    /// An owner with a higher epoch owns the session.
     #[error("the session has an owner with epoch {current}")]
     LowerEpoch {
         /// The highest epoch so far.
         current: i64,
     },
-    /// The two do not understand each other.
+    /// The keeper uses another version of the protocol.
     #[error("the keeper speaks version {keeper} of the protocol")]
     Version {
         /// The protocol version of the keeper.
@@ -212,54 +209,52 @@ pub enum Refusal {
 pub struct SessionEnd {
     /// The exit code of the first process.
     pub code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the first process.
     pub signal: Option<i32>,
-    /// Why it could not be started.
+    /// Why the program could not be started.
     pub error: Option<String>,
-    /// Whether that may pass by itself.
+    /// The shortage behind the error, if it may pass by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shortage: Option<Shortage>,
-    /// How long the first process ran, in milliseconds. The clock of the wall has no part in it. Keepers of earlier versions do
-    /// not tell.
+    /// How long the first process ran, in milliseconds, independent of the wall clock. Missing from keepers of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran_ms: Option<u64>,
-    /// Whether it was still running when it was asked to stop.
+    /// Whether the first process was still running when it was asked to stop.
     pub stopped: bool,
-    /// Whether it was asked because nobody renewed it in time.
+    /// Whether the reason was that the owner had not renewed the session in time.
     pub lapsed: bool,
-    /// What became of its output.
     pub log: LogReport,
-    /// When, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub ended_at_ms: i64,
     /// How many descendants outlived the first process and had to be ended.
     pub stragglers: u32,
-    /// The messages that were written into it after whoever sent them may have gone, the last of them.
+    /// The last of the messages that were written late, when their sender may have been gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<String>,
-    /// What its agent program has told.
+    /// The report of the agent program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<AgentReport>>,
 }
 
-/// What became of the output.
+/// How the output was logged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReport {
-    /// How much came out.
+    /// The size of the output.
     pub bytes: u64,
-    /// How much of it is not in the log: it could not be written, or is older than what is kept.
+    /// How many of these bytes are not in the log: they could not be written, or were rotated out.
     pub dropped: u64,
-    /// Why it could not be written, the first time.
+    /// The first error of writing.
     pub error: Option<String>,
 }
 
-/// What can be asked of a keeper, with the epoch of who asks. Asking with an epoch that is not lower than any before
-/// makes the asker the owner.
+/// A request to a keeper, with the epoch of the client. A request with an epoch that is not lower than any before makes
+/// the client the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// Anybody may look.
+    /// Needs no epoch: every client may read the status.
     Status,
-    /// The same, and whether it works: compared with the last time that this was asked.
+    /// The same, and whether the session has worked since the previous sample.
     Sample,
     Own {
         epoch: i64,
@@ -291,7 +286,6 @@ pub struct Status {
     pub child_pid: Option<i32>,
     /// All processes of the session.
     pub processes: Vec<i32>,
-    /// What becomes of its output.
     pub log: LogReport,
     /// The highest owner epoch so far.
     pub owner_epoch: i64,
@@ -299,33 +293,33 @@ pub struct Status {
     pub owned: bool,
     /// Whether its processes are being ended.
     pub stopping: bool,
-    /// When it ends unless it is renewed.
+    /// When the session ends unless it is renewed.
     pub limit: Option<Limit>,
-    /// How many nudges were done.
+    /// The number of nudges so far.
     pub nudges: u32,
-    /// When it began, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub started_at_ms: i64,
-    /// When output last came, in milliseconds since 1970.
+    /// The time of the last output, in milliseconds since 1970.
     pub output_at_ms: Option<i64>,
-    /// For how long no output has come, or since the start. The clock of the wall has no part in it.
+    /// The time since the last output or the start, independent of the wall clock.
     pub quiet_ms: u64,
-    /// Whether it works, if that was asked.
+    /// Whether the session works, in the answer to a sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activity: Option<Activity>,
-    /// What its agent program has told so far.
+    /// The report of the agent program so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Box<AgentReport>>,
 }
 
-/// Whether a session that is silent works.
+/// Whether a silent session works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// It uses the processor, has started a process, or has changed a file in its own workspace.
+    /// The session uses the processor, has started a process, or has changed a file in its own workspace.
     Busy,
-    /// It does nothing of that.
+    /// The session does nothing of that.
     Idle,
-    /// There is nothing to compare with yet: ask again after a while.
+    /// There is no earlier sample to compare with: sample again later.
     Unclear,
 }
 
@@ -335,19 +329,19 @@ struct Line<T> {
     is: T,
 }
 
-/// Why a line is not understood.
+/// Why a line cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unclear {
     Version,
     Garbage,
 }
 
-/// One line, with its end.
+/// Encodes one line, with its line break.
 pub(super) fn encode<T: Serialize>(is: &T) -> Vec<u8> {
     encode_as(VERSION, is)
 }
 
-/// One line of this version, with its end.
+/// Encodes one line of this version, with its line break.
 pub(super) fn encode_as<T: Serialize>(version: u32, is: &T) -> Vec<u8> {
     let mut line = serde_json::to_vec(&Line { v: version, is }).expect("plain data has a JSON form");
     line.push(b'\n');
@@ -358,7 +352,7 @@ pub(super) fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Unclear> {
     decode_as(VERSION, line)
 }
 
-/// What a line of this version says.
+/// Decodes a line of this version.
 pub(super) fn decode_as<T: DeserializeOwned>(expected: u32, line: &[u8]) -> Result<T, Unclear> {
     #[derive(Deserialize)]
     struct Version {
@@ -373,13 +367,13 @@ pub(super) fn decode_as<T: DeserializeOwned>(expected: u32, line: &[u8]) -> Resu
     }
 }
 
-/// An error in words, without the number that only programmers need.
+/// The text of an error, without the error number.
 pub(super) fn message(error: &io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).to_owned()
 }
 
-/// Sends what fits, without ever waiting or raising SIGPIPE on a stream that does not block.
+/// Sends as many bytes as fit, without SIGPIPE, and without waiting if the stream is non-blocking.
 pub(super) fn send(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
     loop {
         match rustix::net::send(stream, bytes, SendFlags::NOSIGNAL) {
@@ -393,17 +387,17 @@ pub(super) fn send(stream: &UnixStream, bytes: &[u8]) -> io::Result<usize> {
 #[derive(Debug)]
 pub(super) struct Inbox {
     bytes: Vec<u8>,
-    /// So many of them are known to hold no end of a line.
+    /// The number of leading bytes that are known to contain no line break.
     searched: usize,
     limit: usize,
 }
 
-/// What one look at a stream brought.
+/// The result of one read from a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
     Some,
     Nothing,
-    /// It has ended, or what comes is no protocol of ours.
+    /// The stream has ended, or its content is not our protocol.
     End,
 }
 
@@ -412,7 +406,6 @@ impl Inbox {
         Inbox { bytes: Vec::new(), searched: 0, limit }
     }
 
-    /// Reads once.
     pub(super) fn fill(&mut self, mut stream: &UnixStream) -> Arrival {
         let mut chunk = [0u8; 8 * 1024];
         loop {
@@ -430,12 +423,12 @@ impl Inbox {
         }
     }
 
-    /// Whether everything that has arrived was taken.
+    /// Whether no received byte is left.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Takes the next whole line.
+    /// Takes the next complete line.
     pub(super) fn line(&mut self) -> Option<Vec<u8>> {
         let Some(end) = self.bytes[self.searched..].iter().position(|byte| *byte == b'\n') else {
             self.searched = self.bytes.len();

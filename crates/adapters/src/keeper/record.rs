@@ -4,12 +4,12 @@
 //! no file, or an empty one that is not locked: nothing has started in this boot
 //! {"buried":…}                                 nothing ever will
 //! {"kept":…}            locked                 the keeper lives
-//! {"kept":…} {"ended":…} not locked            the session has ended, nobody has acknowledged it yet
+//! {"kept":…} {"ended":…} not locked            the session has ended, and its end is not acknowledged
 //! {"kept":…}            not locked             the keeper was killed
 //! ```
 //!
-//! The lock tells whether the keeper lives: it cannot be mistaken for another process that got its pid. Who looks
-//! takes a shared lock, so that two who look do not take each other for a keeper.
+//! The lock shows whether the keeper lives: unlike a pid it cannot pass to another process. Readers take a shared lock,
+//! so that two of them do not take each other for a keeper.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -29,14 +29,14 @@ use crate::private;
 /// How long a record may be locked and yet have no first line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a keeper writes down about itself.
+/// The first line of a record: a keeper and its session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The id of the run.
     pub run: String,
     /// The owner epoch at the start.
     pub owner_epoch: i64,
-    /// The pid of the keeper, which is the session id of all that do not change it.
+    /// The pid of the keeper, which is also the session id of processes that have not changed it.
     pub keeper_pid: i32,
     /// When the keeper started, in ticks since the boot.
     pub keeper_start: u64,
@@ -44,20 +44,20 @@ pub struct Record {
     pub boot: String,
     /// The pid namespace in which it lives.
     pub pid_ns: u64,
-    /// Its control socket, which may come a little later.
+    /// The control socket, which the keeper may open a little later.
     #[serde(with = "os_bytes")]
     pub socket: PathBuf,
-    /// Where the output goes.
+    /// The file for the output.
     #[serde(with = "os_bytes")]
     pub log: PathBuf,
-    /// When it began, in milliseconds since 1970.
+    /// The start of the session, in milliseconds since 1970.
     pub started_at_ms: i64,
-    /// The cgroup of the keeper and of all that it starts, if there is one.
+    /// The cgroup of the keeper and its session, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<CgroupId>,
 }
 
-/// What the record of a run tells.
+/// The state of a run according to its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// Nothing was started in this boot. It still might be, unless it has a [tombstone](write_tombstone).
@@ -81,7 +81,7 @@ enum Entry {
     Tombstone {},
 }
 
-/// Looks at the record of a run.
+/// Reads the record of a run.
 pub fn read_record(record: &Path) -> io::Result<Found> {
     let mut file = match private::open(record, OFlags::RDONLY | OFlags::NONBLOCK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -91,7 +91,7 @@ pub fn read_record(record: &Path) -> io::Result<Found> {
     read(&mut file, live)
 }
 
-/// Makes sure that a run that has not started never will. Returns what is there: [`Found::Tombstone`] unless it did start.
+/// Makes sure that a run that has not started never will. Returns [`Found::Tombstone`] unless the run has started.
 pub fn write_tombstone(record: &Path) -> io::Result<Found> {
     loop {
         let mut file = with_parents(record, || private::open(record, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK))?;
@@ -99,26 +99,26 @@ pub fn write_tombstone(record: &Path) -> io::Result<Found> {
             return read_record(record);
         }
         if file.metadata()?.nlink() == 0 {
-            // Its keeper has just removed it. Another one may be there by now.
+            // The keeper has just removed the record. There may be another one by now.
             continue;
         }
         let found = read(&mut file, false)?;
         if found != Found::Nothing {
             return Ok(found);
         }
-        // A keeper that has made the file, but not locked it yet, will find it written and refuse.
+        // A keeper that has made the file but not locked it yet will find the tombstone and refuse.
         file.write_all(&encode(&Entry::Tombstone {}))?;
         return Ok(Found::Tombstone);
     }
 }
 
-/// Removes what is left of a session: its record and its socket. To be called once the end of the run is stored.
-/// Returns false if its keeper lives; then nothing is removed.
+/// Removes the record and the socket of a session, once the end of the run is stored. Returns false, and removes nothing, if its
+/// keeper lives.
 pub fn forget(record: &Path) -> io::Result<bool> {
     let socket = match read_record(record)? {
         Found::Live(_) => return Ok(false),
-        // An empty one may be that of a keeper that is just starting. A tombstone stays: a keeper that was held up before
-        // it could make its record must find it there, however late.
+        // An empty record may belong to a keeper that is just starting. A tombstone stays: a keeper that was delayed before it
+        // could make its record must find the tombstone, however late.
         Found::Nothing | Found::Tombstone => return Ok(true),
         Found::Ended(found, _) | Found::Dead(found) => found.socket,
     };
@@ -131,17 +131,17 @@ pub fn forget(record: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The side of the keeper: the record that it has made.
+/// The record on the side of the keeper that has made it.
 #[derive(Debug)]
 pub(super) struct Own {
     file: File,
     path: PathBuf,
-    /// Whether a part of an ending may have been written.
+    /// Whether an ending may have been written in part.
     torn: bool,
 }
 
 impl Own {
-    /// Makes the record. `None` if there is one already.
+    /// Makes the record. Returns `None` if there is one already.
     pub(super) fn create(path: &Path, record: Record) -> io::Result<Option<Own>> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
         let made = with_parents(path, || private::open(path, flags));
@@ -151,7 +151,7 @@ impl Own {
         }
     }
 
-    /// Locks the new file and writes its first line. `None` if it had a tombstone before it was locked.
+    /// Locks the new file and writes its first line. Returns `None` if a tombstone was written before the file was locked.
     fn begin(mut file: File, path: &Path, record: Record) -> io::Result<Option<Own>> {
         retry(|| flock(&file, FlockOperation::LockExclusive))?;
         if file.metadata()?.len() > 0 {
@@ -161,7 +161,7 @@ impl Own {
         Ok(Some(Own { file, path: path.into(), torn: false }))
     }
 
-    /// Adds the ending. It fits into the block that the first line has taken, so a full disk does not matter.
+    /// Appends the ending. It fits into the disk block of the first line, so it succeeds even if the disk is full.
     pub(super) fn end(&mut self, ending: &SessionEnd) -> io::Result<()> {
         let mut line = encode(&Entry::Ended(ending.clone()));
         if self.torn {
@@ -171,18 +171,18 @@ impl Own {
         self.file.write_all(&line)
     }
 
-    /// Makes it survive a power cut.
+    /// Makes the record survive a power cut.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
-    /// Removes it. The lock stays until this process ends.
+    /// Removes the record. The lock is held until this process ends.
     pub(super) fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
 
-/// Does it again with all parents made if one is missing, as far as the project's folder is there.
+/// Calls `open`, and if a parent directory is missing, makes the parents below the project's folder and calls it again.
 pub(super) fn with_parents<T>(path: &Path, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match (open(), path.parent()) {
         (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
@@ -210,13 +210,13 @@ fn try_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     }
 }
 
-/// Reads a record whose keeper is `live`.
+/// Reads a record; `live` is whether its keeper holds the lock.
 fn read(file: &mut File, live: bool) -> io::Result<Found> {
     let mut bytes = Vec::new();
     let patience_ends = Instant::now() + PATIENCE;
     loop {
         file.read_to_end(&mut bytes)?;
-        match understand(&bytes)? {
+        match parse(&bytes)? {
             (Some(Entry::Kept(record)), _) if live => return Ok(Found::Live(record)),
             (Some(Entry::Kept(record)), Some(ending)) => return Ok(Found::Ended(record, ending)),
             (Some(Entry::Kept(record)), None) => return Ok(Found::Dead(record)),
@@ -230,14 +230,14 @@ fn read(file: &mut File, live: bool) -> io::Result<Found> {
     }
 }
 
-/// The first line, and the ending if there is a whole one. A line without its end was not written to the end.
-fn understand(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<SessionEnd>)> {
+/// Parses the first line, and the ending if there is a complete one. A line without a line break was not written completely.
+fn parse(bytes: &[u8]) -> io::Result<(Option<Entry>, Option<SessionEnd>)> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let first = match lines.next().map(decode::<Entry>) {
         None => None,
         Some(Ok(entry)) => Some(entry),
         Some(Err(Unclear::Version)) => return Err(invalid("the record is of another version of Banksman")),
-        // After a power cut the file may have its length, but not its content.
+        // After a power cut the file may have its length without its content.
         Some(Err(Unclear::Garbage)) => None,
     };
     let ending = lines.filter_map(|line| decode(line).ok()).find_map(|entry| match entry {
@@ -256,11 +256,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burial_comes_before_a_keeper_that_has_not_locked_yet() {
+    fn a_tombstone_stops_a_keeper_that_has_not_locked_its_record_yet() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("record");
         let file = File::options().append(true).create_new(true).open(&path).unwrap();
-        assert_eq!(read_record(&path).unwrap(), Found::Nothing, "it has not begun");
+        assert_eq!(read_record(&path).unwrap(), Found::Nothing, "the keeper has not begun");
         assert_eq!(write_tombstone(&path).unwrap(), Found::Tombstone);
         let record = Record {
             run: "r-1".into(),

@@ -1,4 +1,4 @@
-//! The beginning of a keeper: in its own process, up to the start of its program.
+//! The start of a keeper, in its own process, up to the start of its program.
 
 use std::ffi::OsString;
 use std::io;
@@ -24,52 +24,52 @@ use super::timer::Timer;
 use crate::shortage::Shortage;
 use crate::{host, ids, process};
 
-/// Becomes a keeper if the arguments say so, and returns when its work is done. Returns `None` if this process is none.
+/// Becomes a keeper if the arguments ask for one, and returns when its work is done. Returns `None` otherwise.
 /// See [`reentry::enter`](crate::reentry::enter).
 pub(crate) fn enter(args: &[OsString]) -> Option<ExitCode> {
     if args.get(1)? != MARK {
         return None;
     }
-    // Whoever started it sees the stream end, and then looks at the record.
-    Some(begin().map_or_else(tell_why, |()| ExitCode::SUCCESS))
+    // The runner sees the end of the stream, and then reads the record.
+    Some(begin().map_or_else(report_failure, |()| ExitCode::SUCCESS))
 }
 
-/// Tells the owner why this keeper ends without having begun. One whose session has begun does not come here.
-fn tell_why(error: io::Error) -> ExitCode {
+/// Reports to the owner why this keeper ends before a session has begun.
+fn report_failure(error: io::Error) -> ExitCode {
     if let Ok(owner) = io::stdin().as_fd().try_clone_to_owned() {
         let refusal = Refusal::CannotBegin { error: message(&error), shortage: Shortage::of(&error) };
-        // If nobody listens, the silence tells.
+        // An owner that does not get the refusal sees the end of the stream.
         refuse(&UnixStream::from(owner), refusal).ok();
     }
     ExitCode::FAILURE
 }
 
-/// One session after the other, as long as the one who started it wants more: a start saves most of its cost then.
+/// Keeps one session after the other while the owner requests more: this saves most of the cost of a start.
 fn begin() -> io::Result<()> {
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
     let mut signals = Signals::catch()?;
     let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // It stands in nobody's way: not in a directory to be removed, nor on a disk to be unmounted.
+    // A keeper must not prevent that a directory is removed or a disk is unmounted.
     chdir("/")?;
-    // Before anything is started: what is, is in the same group.
+    // Before anything is started, so that every process of a session is in the group.
     let cgroup = Cgroup::join();
-    // Without a session it waits for as long as its owner has a use for it: whoever has none ends the stream.
+    // Without a session the keeper waits until its owner requests one or ends the stream.
     loop {
         let mut inbox = Inbox::new(SPEC_LIMIT);
-        let order = match receive(&owner, &mut inbox) {
-            Some(Ok(order)) => order,
+        let request = match receive(&owner, &mut inbox) {
+            Some(Ok(request)) => request,
             Some(Err(Unclear::Version)) => return refuse(&owner, Refusal::Version { keeper: VERSION }),
             Some(Err(Unclear::Garbage)) => return Err(io::ErrorKind::InvalidData.into()),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         };
         owner.set_nonblocking(true)?;
-        // Who asked it to end while it had nothing to do does not want another session.
+        // A SIGTERM while the keeper was idle means that no further session is wanted.
         if signals.take() {
             return Ok(());
         }
-        let stay = order.stay;
-        match keep(order, cgroup.as_ref(), owner, inbox, signals)? {
+        let stay = request.stay;
+        match keep(request, cgroup.as_ref(), owner, inbox, signals)? {
             Some(after) if stay => (owner, signals) = after,
             Some(_) | None => return Ok(()),
         }
@@ -78,17 +78,17 @@ fn begin() -> io::Result<()> {
     }
 }
 
-/// Keeps one session. Returns who is left to give the next order, if its end was acknowledged.
+/// Keeps one session. Returns the owner's stream for the next request, if the end of the session was acknowledged.
 fn keep(
-    order: SpawnRequest<Spec>,
+    request: SpawnRequest<Spec>,
     cgroup: Option<&Cgroup>,
     owner: UnixStream,
     inbox: Inbox,
     signals: Signals,
 ) -> io::Result<Option<(UnixStream, Signals)>> {
-    let record = describe(&order, cgroup)?;
+    let record = describe(&request, cgroup)?;
     let (started_at_ms, socket) = (record.started_at_ms, record.socket.clone());
-    let spec = order.spec;
+    let spec = request.spec;
     let timer = spec.limit.map(Timer::new).transpose()?;
     let record = match Own::create(&spec.record, record) {
         Ok(Some(record)) => record,
@@ -102,11 +102,11 @@ fn keep(
     Ok(Keeper::start(spec, record, control, signals, timer, started_at_ms).keep())
 }
 
-/// The next order. What came behind it stays in the inbox.
+/// Receives the next request for a session. Later lines stay in the inbox.
 fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<SpawnRequest<Spec>, Unclear>> {
     while inbox.fill(owner) == Arrival::Some {
         while let Some(line) = inbox.line() {
-            // A request that crossed the end of the session before, such as a second acknowledgement, is no order.
+            // A request that crossed the end of the previous session, such as a second acknowledgement, is skipped.
             if decode::<Request>(&line).is_err() {
                 return Some(decode(&line));
             }
@@ -115,17 +115,17 @@ fn receive(owner: &UnixStream, inbox: &mut Inbox) -> Option<Result<SpawnRequest<
     None
 }
 
-fn describe(order: &SpawnRequest<Spec>, cgroup: Option<&Cgroup>) -> io::Result<Record> {
+fn describe(request: &SpawnRequest<Spec>, cgroup: Option<&Cgroup>) -> io::Result<Record> {
     let pid = getpid().as_raw_nonzero().get();
     Ok(Record {
-        run: order.spec.run.clone(),
-        owner_epoch: order.spec.owner_epoch,
+        run: request.spec.run.clone(),
+        owner_epoch: request.spec.owner_epoch,
         keeper_pid: pid,
         keeper_start: process::start_time(pid)?,
-        boot: order.boot.clone(),
-        pid_ns: order.pid_ns,
-        socket: order.spec.sockets.join(format!("{}.keeper", ids::short("k"))),
-        log: order.spec.log.clone(),
+        boot: request.boot.clone(),
+        pid_ns: request.pid_ns,
+        socket: request.spec.sockets.join(format!("{}.keeper", ids::short("k"))),
+        log: request.spec.log.clone(),
         started_at_ms: host::wall_ms(),
         cgroup: cgroup.map(|cgroup| cgroup.id().clone()),
     })
@@ -135,8 +135,8 @@ fn refuse(owner: &UnixStream, refusal: Refusal) -> io::Result<()> {
     send(owner, &encode(&Notice::Refused(refusal))).map(drop)
 }
 
-/// The signals that a keeper gets. All have a handler, none is ignored: the program inherits what is ignored, while
-/// what has a handler becomes the default again.
+/// The signals of a keeper. All have a handler and none is ignored: the program would inherit an ignored signal, while
+/// a signal with a handler is reset to its default.
 #[derive(Debug)]
 pub(super) struct Signals {
     pipe: UnixStream,
@@ -151,7 +151,7 @@ impl Signals {
         flag::register(SIGTERM, Arc::clone(&term))?;
         low_level::pipe::register(SIGTERM, OwnedFd::from(write.try_clone()?))?;
         low_level::pipe::register(SIGCHLD, OwnedFd::from(write))?;
-        // Of no interest. SIGXFSZ comes when the log reaches a limit on the size of files.
+        // These signals have no effect. SIGXFSZ comes when the log reaches a limit on the size of files.
         let ignored = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGQUIT, SIGXFSZ] {
             flag::register(signal, Arc::clone(&ignored))?;
@@ -159,7 +159,7 @@ impl Signals {
         Ok(Signals { pipe, term })
     }
 
-    /// Whether SIGTERM has come since the last time.
+    /// Whether SIGTERM has arrived since the last call.
     pub(super) fn take(&self) -> bool {
         let mut bytes = [0u8; 64];
         while io::Read::read(&mut &self.pipe, &mut bytes).is_ok_and(|n| n == bytes.len()) {}

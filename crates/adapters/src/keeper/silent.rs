@@ -1,4 +1,4 @@
-//! Keepers that do not answer: finding them, and ending those whose session is to end anyway.
+//! Unresponsive keepers: finding them, and killing those whose session must end anyway.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use super::client::{place, status_within};
 use super::record::{Found, Record, read_record};
 use crate::process::{has_exited, is_same_start, start_time};
 
-/// How often a keeper that is to end its session is looked at.
+/// The interval of the checks of a keeper that must end its session.
 const ROUND: Duration = Duration::from_millis(50);
 
-/// How long a keeper that does end its session may be silent: it is killing and reaping.
+/// How long a keeper may be silent while it kills and reaps its session.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// The shortest time that a keeper has to answer.
@@ -26,20 +26,20 @@ const SHORTEST: Duration = Duration::from_millis(500);
 /// Why a keeper does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Silence {
-    /// It is stopped, as by SIGSTOP.
+    /// The keeper is stopped, for example by SIGSTOP.
     #[error("it is stopped")]
     Stopped,
-    /// It runs, as far as can be seen.
+    /// The keeper seems to run.
     #[error("it does not answer")]
     Busy,
 }
 
-/// Whether the keeper of a live session is stopped. This asks the system, not the keeper, and does not wait.
+/// Whether the keeper of a live session is stopped. Asks the kernel, not the keeper, and does not wait.
 pub fn is_stopped(record: &Record) -> bool {
     open(record).is_some() && is_process_stopped(record.keeper_pid)
 }
 
-/// Finds out whether the keeper of a run is alive and does not answer. Waits for its answer no longer than `patience`.
+/// Whether and why the live keeper of a run does not answer. Waits for its answer `patience` at most.
 pub fn silence(path: &Path, patience: Duration) -> Option<Silence> {
     let Ok(Found::Live(record)) = read_record(path) else { return None };
     if is_stopped(&record) {
@@ -49,12 +49,11 @@ pub fn silence(path: &Path, patience: Duration) -> Option<Silence> {
     (error.kind() == io::ErrorKind::TimedOut).then_some(Silence::Busy)
 }
 
-/// Waits until the session of a run is over, whose keeper was asked to end it within `grace`. Returns early if the keeper
-/// cannot do that: at once if it is stopped, after `grace` if it does not answer.
-///
-/// What it returns is the record of such a keeper, which is to be [killed](kill).
+/// Waits until a session is over whose keeper was asked to end it within `grace`. Returns early if the keeper cannot do
+/// that: at once if it is stopped, after `grace` if it does not answer. Then the result is the record of the keeper,
+/// which must be [killed](kill).
 pub fn await_end(path: &Path, grace: Duration) -> Option<(Record, Silence)> {
-    // One that answers now ends the session when its grace is over, unless it is stopped or held up meanwhile.
+    // A keeper that answers now ends the session after its grace, unless it is stopped or blocked meanwhile.
     let mut ask_at = Instant::now();
     let give_up = ask_at + grace + 2 * BUSY;
     loop {
@@ -79,8 +78,8 @@ pub fn await_end(path: &Path, grace: Duration) -> Option<(Record, Silence)> {
     }
 }
 
-/// Kills a keeper; its program dies with it, and the rest of its session is to be [swept](super::sweep). Says whether it was
-/// there. Only for who knows that this keeper has not begun another session since.
+/// Kills a keeper and returns whether it was alive. Its program dies with it; [sweep](super::sweep) the rest of the
+/// session. The caller must know that this keeper has not begun another session since.
 pub fn kill(record: &Record) -> io::Result<bool> {
     match open(record) {
         Some(pidfd) => Ok(pidfd_send_signal(&pidfd, Signal::KILL).map(|()| true)?),
@@ -95,12 +94,12 @@ fn open(record: &Record) -> Option<OwnedFd> {
         return None;
     }
     let pidfd = pidfd_open(Pid::from_raw(record.keeper_pid)?, PidfdFlags::empty()).ok()?;
-    // The pidfd is for whoever has the pid now, so that is asked afterwards.
+    // The pidfd refers to the process that has the pid now, so the start time is compared afterwards.
     let is_same = is_same_start(start_time(record.keeper_pid).ok()?, record.keeper_start);
     (is_same && !has_exited(&pidfd)).then_some(pidfd)
 }
 
-/// Whether whoever has this pid now is stopped: the third field of `/proc/<pid>/stat`.
+/// Whether the process that has this pid now is stopped: the third field of `/proc/<pid>/stat`.
 pub(crate) fn is_process_stopped(pid: i32) -> bool {
     let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.iter().rposition(|byte| *byte == b')').and_then(|end| stat.get(end + 2).copied());

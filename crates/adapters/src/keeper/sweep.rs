@@ -1,4 +1,4 @@
-//! The end of a session whose keeper was killed: its processes have lost their common ancestor.
+//! Ending a session whose keeper was killed: its processes have lost their common ancestor.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,34 +18,36 @@ use crate::pid_namespace::{self, Search};
 use crate::process::{has_exited, is_same_start, start_time, stat};
 use crate::{host, tree};
 
-/// How long those who were killed may take to be gone. Only a process that sleeps uninterruptibly takes longer.
+/// How long killed processes may take to end. Only a process in an uninterruptible sleep takes longer.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// How many processes were ended.
     pub ended: usize,
-    /// Those that are still there: not ours to end, or not to be ended by anybody.
+    /// The processes that are left: this process may not signal them, or they are in an uninterruptible sleep.
     pub left: Vec<i32>,
 }
 
-/// Ends what is left of a session: processes in its cgroup, with its marker in their environment, those that still have its session
-/// id, and all their descendants. They have `grace` to end by themselves. It is over when two searches in a row find
-/// nothing, and the cgroup is empty. Without a cgroup, a process that has got rid of its marker, its session id and its parent is not found.
+/// Ends the processes that are left of a session: those in its cgroup, with its marker in their environment or with its
+/// session id, and all their descendants. They have `grace` to end after SIGTERM. The sweep is over when two searches
+/// in a row find nothing, and the cgroup is empty. Without a cgroup, a process that has dropped its marker, its session
+/// id and its parent is not found.
 ///
-/// Fails if the session was in another pid namespace, unless that is proven to be gone: nothing can be said of it from here.
+/// Fails if the session was in another pid namespace, unless that namespace is proven to be gone: its processes cannot
+/// be seen from here.
 pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
     let (boot, pid_ns) = place()?;
     if record.boot != *boot {
         return Ok(Swept::default());
     }
-    // A group in which the keeper lives after all, with another session, is not touched.
+    // The keeper may live after all, and keep another session in its cgroup; then the cgroup is not touched.
     let has_keeper = || start_time(record.keeper_pid).is_ok_and(|start| is_same_start(start, record.keeper_start));
     let cgroup = record.cgroup.as_ref().filter(|cgroup| cgroup.exists());
     let cgroup = cgroup.filter(|cgroup| !(cgroup.processes().contains(&record.keeper_pid) && has_keeper()));
     if record.pid_ns != *pid_ns {
-        // A group can be ended from everywhere, and all of the session is in it.
+        // A cgroup can be killed from any pid namespace, and contains the entire session.
         if cgroup.is_some_and(|cgroup| cgroup.end(KILLED)) {
             return Ok(Swept::default());
         }
@@ -78,13 +80,13 @@ pub fn sweep(record: &Record, grace: Duration) -> io::Result<Swept> {
             empty = 0;
             asked.extend(found.iter().map(|process| (process.pid, process.start)));
             let all: Vec<&Process> = found.iter().collect();
-            // First nobody forks any more.
+            // Stopped processes do not fork.
             signal(&all, Signal::STOP);
             signal(&all, Signal::KILL);
             wait(&found, now + Duration::from_millis(100));
         }
     }
-    // What was started between two searches, or is in a pid namespace of its own.
+    // Processes that were started between two searches, or are in a pid namespace of their own.
     if let Some(cgroup) = cgroup.filter(|cgroup| !cgroup.end(KILLED)) {
         return Err(io::Error::other(format!("processes in {} cannot be ended", cgroup.path)));
     }
@@ -95,7 +97,7 @@ fn unseen(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
-/// A process of the session. What is sent through its pidfd reaches nobody else.
+/// A process of the session. A signal through its pidfd reaches no other process.
 struct Process {
     pid: i32,
     start: u64,
@@ -106,7 +108,8 @@ fn search(record: &Record, cgroup: Option<&CgroupId>) -> io::Result<Vec<Process>
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let marker = format!("{MARKER}={}", record.run);
     let foreign = format!("{MARKER}=");
-    // As long as the session has members its number is given to nobody; if somebody has it, it has none.
+    // The kernel does not reuse the session id while the session has members. If another process has this pid, the
+    // session is empty.
     let session = (!matches!(start_time(record.keeper_pid), Ok(start) if !is_same_start(start, record.keeper_start)))
         .then_some(record.keeper_pid);
     let ours = |pid: i32| {
@@ -126,7 +129,7 @@ fn search(record: &Record, cgroup: Option<&CgroupId>) -> io::Result<Vec<Process>
         if pid == own || ours(pid).is_none() {
             continue;
         }
-        // A look at the whole again, now that the pidfd cannot come to mean another process.
+        // All conditions are checked again, now that the pidfd pins the process.
         let Some(process) = open(pid, ours) else { continue };
         let below = |below: i32| tree::descends(below, pid).then(|| start_time(below).ok()).flatten();
         let family = tree::descendants(pid).into_iter().filter_map(|pid| open(pid, below));
@@ -140,7 +143,7 @@ fn search(record: &Record, cgroup: Option<&CgroupId>) -> io::Result<Vec<Process>
     Ok(found)
 }
 
-/// Opens a process that is alive after it was found to be one of ours, by who tells its start.
+/// Opens a live process. `start` returns its start time if it is one of ours, and runs after the pidfd was opened.
 fn open(pid: i32, start: impl Fn(i32) -> Option<u64>) -> Option<Process> {
     let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     let start = start(pid)?;
@@ -149,17 +152,17 @@ fn open(pid: i32, start: impl Fn(i32) -> Option<u64>) -> Option<Process> {
 
 fn signal(processes: &[&Process], signal: Signal) {
     for process in processes {
-        // It may have died meanwhile, which is what is wanted; if it may not be signalled, it will be left.
+        // It may have died meanwhile, which is fine. A process that may not be signalled is reported as left.
         pidfd_send_signal(&process.pidfd, signal).ok();
     }
 }
 
-/// Waits until all of them are dead, but no longer than `until`.
+/// Waits until all processes are dead, but not longer than `until`.
 fn wait(processes: &[Process], until: Instant) {
     for process in processes {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        // An interruption only makes the next search come earlier.
+        // An interruption only causes an earlier search.
         poll(&mut [PollFd::new(&process.pidfd, PollFlags::IN)], Some(&timeout)).ok();
     }
 }

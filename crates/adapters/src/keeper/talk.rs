@@ -1,5 +1,5 @@
-//! What is said to a live session and heard from it: the second version of the protocol. A keeper of the first version refuses it, which
-//! means that it cannot.
+//! Requests to a live session, and its replies: the second version of the protocol. A keeper of the first version
+//! refuses these lines, so the client knows that it does not support them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,84 +9,80 @@ use crate::os_bytes;
 /// The version of these lines.
 pub(super) const TALK_VERSION: u32 = 2;
 
-/// The longest line to a keeper: a message, as JSON.
+/// The longest line to a keeper: a message as JSON.
 pub(super) const TALK_LIMIT: usize = 8 * 1024 * 1024;
 
-/// How much output one line carries.
+/// The largest piece of output in one line.
 pub(super) const OUTPUT_PIECE: usize = 8 * 1024;
 
-/// What can be asked of a keeper by anybody who may connect to it.
+/// A request that every process may send that may connect to the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TalkRequest {
-    /// What does the session take?
+    /// Report what input the session accepts.
     Ping,
     /// Write a message into the session, once for each id.
     Send { id: String, text: String },
-    /// Write a message into the session when its agent has given the result of its turn: the next turn begins with it.
+    /// Write a message into the session at the end of the agent's turn; the next turn begins with it.
     FollowUp { id: String, text: String },
-    /// The agent has asked something: at the end of its turn it waits for a message, and its input stays open.
+    /// The agent has asked a question: keep its input open at the end of its turn, and wait for a message.
     Expect,
-    /// The input ends.
+    /// Close the input.
     Close,
-    /// Wake the session up, as a runner does with one that is silent.
+    /// Nudge the session, as a runner does with a silent one.
     Nudge,
-    /// See the output from now on, and what came just before.
-    Attach {
-        /// Whether to type, too.
-        typist: Typist,
-        rows: u16,
-        columns: u16,
-    },
+    /// Show the output from now on, and the last output before.
+    Attach { typist: Typist, rows: u16, columns: u16 },
     Type {
         #[serde(with = "os_bytes")]
         bytes: std::ffi::OsString,
     },
-    /// The window of the typist has another size.
+    /// The window of the typist has this size now.
     Resize { rows: u16, columns: u16 },
 }
 
-/// Whether one who attaches wants to type.
+/// Whether a client that attaches wants to type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Typist {
-    /// Only to watch.
+    /// Only watch.
     Never,
-    /// If nobody else types.
+    /// Type if no other client types.
     IfFree,
-    /// Also if somebody else types, who watches from then on.
+    /// Type in any case. A client that has typed so far only watches from then on.
     Take,
 }
 
-/// What a keeper answers, and tells those who are attached.
+/// A reply of a keeper, or a notification for attached clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TalkReply {
-    /// What the session takes.
+    /// The input that the session accepts.
     Pong {
-        /// The way into it, if there is one that is open.
+        /// The kind of the input, if it is open.
         input: Option<InputKind>,
         has_typist: bool,
-        /// Whether it works in turns, so that a message can wait for the next one.
+        /// Whether the session works in turns, so that a message can wait for the next turn.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         has_turns: bool,
     },
+    /// The keeper has accepted a message.
     Taken {
         id: String,
-        /// Whether it was taken before.
+        /// Whether the message was accepted before.
         again: bool,
     },
-    /// The session has all of it in its input.
+    /// All of the message is in the input of the session.
     Written {
         id: String,
     },
-    /// The session ended, or closed its input, before it was written.
+    /// The session ended or closed its input before the message was written.
     Lost {
         id: String,
     },
-    /// Output comes from now on.
+    /// The client gets the output from now on.
     Attached {
-        /// Whether the asker may type.
+        /// Whether the client may type.
         is_typist: bool,
         input: Option<InputKind>,
     },
@@ -94,11 +90,10 @@ pub enum TalkReply {
         #[serde(with = "os_bytes")]
         bytes: std::ffi::OsString,
     },
-    /// Somebody else types from now on.
+    /// Another client types from now on.
     TypistMoved,
-    /// Something was asked that is not done.
+    /// The request was refused.
     Refused(InputRefusal),
-    /// The session was woken up.
     Nudged,
     Ended,
 }

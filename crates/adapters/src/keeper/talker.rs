@@ -1,4 +1,4 @@
-//! The side of those who talk to a live session.
+//! The client side of talking to a live session.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,13 +17,13 @@ use super::protocol::{
 };
 use super::talk::{OUTPUT_PIECE, TALK_LIMIT, TALK_VERSION, TalkReply, TalkRequest, Typist};
 
-/// What a keeper says about its session.
+/// The input that a session accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Presence {
-    /// The way into it, if there is one.
+    /// The kind of the input, if it is open.
     pub input: Option<InputKind>,
     pub has_typist: bool,
-    /// Whether it works in turns, so that a message can wait for the next one.
+    /// Whether the session works in turns, so that a message can wait for the next turn.
     pub has_turns: bool,
 }
 
@@ -32,34 +32,35 @@ pub struct Presence {
 pub enum When {
     /// As soon as the session reads.
     Now,
-    /// At the end of the turn of its agent. The keeper has it until then, and tells at the end of the session what it has written.
+    /// At the end of the agent's turn. The keeper holds the message until then, and the end of the session lists the
+    /// written ones.
     NextTurn,
 }
 
 /// The state of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// The keeper has it, and the session has not read what comes before it.
+    /// The keeper has the message, and the session has not read earlier input.
     Taken,
-    /// The session has all of it in its input.
+    /// All of the message is in the input of the session.
     Written,
 }
 
 /// Why a session cannot be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum TalkError {
-    /// No keeper lives: the session has ended, or is not there yet.
+    /// No keeper lives: the session has ended, or has not started yet.
     #[error("the session has ended")]
     Gone,
     /// The keeper does not answer, and nothing was sent.
     #[error("the keeper of the session does not answer")]
     Silent,
-    /// The keeper is of a version that cannot do it.
+    /// The keeper is of a version that does not support it.
     #[error("the session was started by an earlier version of Banksman, which takes no input")]
     Cannot,
     #[error(transparent)]
     Refused(InputRefusal),
-    /// It was sent, and what became of it is not known.
+    /// The message was sent, and the result is unknown.
     #[error("it is not known whether the session has got it")]
     Unknown,
     #[error(transparent)]
@@ -79,39 +80,39 @@ impl From<io::Error> for TalkError {
     }
 }
 
-/// Asks what a session takes, and waits so long for the answer.
+/// Queries the input that a session accepts. Waits `patience` for the answer.
 pub fn ping(record: &Path, patience: Duration) -> Result<Presence, TalkError> {
     Talker::open(record, patience)?.ping(patience)
 }
 
-/// Wakes a session up: what was stopped goes on, and whoever has a handler for SIGUSR1 hears of it.
+/// Nudges a session: stopped processes continue, and processes with a handler for SIGUSR1 get it.
 pub fn nudge(record: &Path, patience: Duration) -> Result<(), TalkError> {
     let until = Instant::now() + patience;
     let mut talker = Talker::connect(record, until)?;
-    talker.say(&TalkRequest::Nudge, until)?;
-    match talker.hear(until)? {
+    talker.send_request(&TalkRequest::Nudge, until)?;
+    match talker.receive(until)? {
         Some(TalkReply::Nudged) => Ok(()),
         Some(_) => Err(TalkError::Cannot),
         None => Err(TalkError::Silent),
     }
 }
 
-/// Tells the keeper of an agent that a message is to be waited for when it has given the result of its turn.
+/// Makes the keeper of an agent wait for a message at the end of the turn.
 pub fn expect_answer(record: &Path, patience: Duration) -> Result<(), TalkError> {
     let mut talker = Talker::open(record, patience)?;
-    talker.say(&TalkRequest::Expect, Instant::now() + patience)?;
-    // It is done in the order of the requests, so the answer to the next one tells.
+    talker.send_request(&TalkRequest::Expect, Instant::now() + patience)?;
+    // Requests are handled in order, so the answer to the next one confirms this one.
     talker.ping(patience).map(drop)
 }
 
-/// Ends the input of a session behind what it was sent before.
+/// Closes the input of a session behind everything that was sent before.
 pub fn close_input(record: &Path, patience: Duration) -> Result<(), TalkError> {
     let until = Instant::now() + patience;
     let mut talker = Talker::connect(record, until)?;
-    talker.say(&TalkRequest::Close, until)?;
-    // It is done in the order of the requests, so the answer to the next one tells.
-    talker.say(&TalkRequest::Ping, until)?;
-    match talker.hear(until)? {
+    talker.send_request(&TalkRequest::Close, until)?;
+    // Requests are handled in order, so the answer to the next one confirms this one.
+    talker.send_request(&TalkRequest::Ping, until)?;
+    match talker.receive(until)? {
         Some(TalkReply::Pong { .. }) => Ok(()),
         Some(TalkReply::Refused(refusal)) => Err(TalkError::Refused(refusal)),
         Some(_) => Err(TalkError::Cannot),
@@ -138,19 +139,19 @@ impl Talker {
         Ok(Talker { stream, inbox: Inbox::new(TALK_LIMIT), outbox: Vec::new() })
     }
 
-    /// Connects to the keeper of a session, for several questions.
+    /// Connects to the keeper of a session, for several requests.
     pub fn open(record: &Path, patience: Duration) -> Result<Talker, TalkError> {
         Talker::connect(record, Instant::now() + patience)
     }
 
-    /// Asks what the session takes, and waits so long for the answer.
+    /// Queries the input that the session accepts. Waits `patience` for the answer.
     pub fn ping(&mut self, patience: Duration) -> Result<Presence, TalkError> {
         let until = Instant::now() + patience;
-        self.say(&TalkRequest::Ping, until)?;
+        self.send_request(&TalkRequest::Ping, until)?;
         loop {
-            match self.hear(until)? {
+            match self.receive(until)? {
                 Some(TalkReply::Pong { input, has_typist, has_turns }) => return Ok(Presence { input, has_typist, has_turns }),
-                // What became of a message that was not waited for.
+                // The result of an earlier message that was not waited for.
                 Some(TalkReply::Written { .. } | TalkReply::Lost { .. }) => {}
                 Some(_) => return Err(TalkError::Cannot),
                 None => return Err(TalkError::Silent),
@@ -158,8 +159,9 @@ impl Talker {
         }
     }
 
-    /// Writes a message into the session, once however often it is sent. Waits until the session has it in its input, at most so long; a
-    /// message for the next turn is not waited for. After an error other than `Unknown` it is not there and will not be.
+    /// Writes a message into the session, once for each id, however often it is sent. Waits at most `patience` until
+    /// the message is in the input of the session; does not wait for a message for the next turn. After an error other
+    /// than `Unknown` the session never gets it.
     pub fn send(&mut self, id: &str, text: &str, when: When, patience: Duration) -> Result<Delivery, TalkError> {
         let until = Instant::now() + patience;
         let (own, text) = (id.to_owned(), text.to_owned());
@@ -167,11 +169,11 @@ impl Talker {
             When::Now => TalkRequest::Send { id: own, text },
             When::NextTurn => TalkRequest::FollowUp { id: own, text },
         };
-        self.say(&request, until).map_err(|_| TalkError::Unknown)?;
+        self.send_request(&request, until).map_err(|_| TalkError::Unknown)?;
         let mut taken = false;
         loop {
-            match self.hear(until) {
-                // It was written before, as far as it was.
+            match self.receive(until) {
+                // An earlier send with this id decides whether it is written.
                 Ok(Some(TalkReply::Taken { again: true, .. })) => return Ok(Delivery::Taken),
                 Ok(Some(TalkReply::Taken { .. })) if when == When::NextTurn => return Ok(Delivery::Taken),
                 Ok(Some(TalkReply::Taken { .. })) => taken = true,
@@ -186,7 +188,7 @@ impl Talker {
         }
     }
 
-    /// Sees the output of a session from now on, and the last of what came before. Says whether this connection may type.
+    /// Attaches to the output of a session from now on, with the last output before. Returns whether this connection may type.
     pub fn attach(
         record: &Path,
         typist: Typist,
@@ -195,8 +197,8 @@ impl Talker {
     ) -> Result<(Talker, bool), TalkError> {
         let until = Instant::now() + patience;
         let mut talker = Talker::connect(record, until)?;
-        talker.say(&TalkRequest::Attach { typist, rows, columns }, until)?;
-        match talker.hear(until)? {
+        talker.send_request(&TalkRequest::Attach { typist, rows, columns }, until)?;
+        match talker.receive(until)? {
             Some(TalkReply::Attached { is_typist, .. }) => Ok((talker, is_typist)),
             Some(TalkReply::Refused(refusal)) => Err(TalkError::Refused(refusal)),
             Some(_) => Err(TalkError::Cannot),
@@ -211,7 +213,7 @@ impl Talker {
         }
     }
 
-    /// Tells the size of the window.
+    /// Sends the size of the window.
     pub fn resize(&mut self, rows: u16, columns: u16) {
         self.queue(&TalkRequest::Resize { rows, columns });
     }
@@ -221,12 +223,12 @@ impl Talker {
         self.push();
     }
 
-    /// Whether something waits to be sent: poll for writing, too.
+    /// Whether requests are not sent yet: poll for writing, too.
     pub fn has_unsent(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Sends what the keeper takes now. That it is gone is heard.
+    /// Sends as much as the keeper accepts now. If it is gone, `heard` returns that.
     pub fn push(&mut self) {
         while !self.outbox.is_empty() {
             match send_some(&self.stream, &self.outbox) {
@@ -237,13 +239,13 @@ impl Talker {
         }
     }
 
-    /// All that has arrived; the last is an error if nothing more will.
+    /// Returns all replies that have arrived. The last is an error if no more will arrive.
     pub fn heard(&mut self) -> Vec<Result<TalkReply, TalkError>> {
         let mut heard = Vec::new();
         loop {
             let arrival = self.inbox.fill(&self.stream);
             while let Some(line) = self.inbox.line() {
-                heard.push(understand(&line));
+                heard.push(parse(&line));
             }
             match arrival {
                 Arrival::Some => {}
@@ -256,8 +258,8 @@ impl Talker {
         }
     }
 
-    /// Sends a request, all of it.
-    fn say(&mut self, request: &TalkRequest, until: Instant) -> Result<(), TalkError> {
+    /// Sends a complete request.
+    fn send_request(&mut self, request: &TalkRequest, until: Instant) -> Result<(), TalkError> {
         self.queue(request);
         while self.has_unsent() {
             if !self.wait(PollFlags::OUT, until) {
@@ -268,11 +270,11 @@ impl Talker {
         Ok(())
     }
 
-    /// The next answer; nothing if it does not come in time.
-    fn hear(&mut self, until: Instant) -> Result<Option<TalkReply>, TalkError> {
+    /// The next reply; `None` if it does not arrive in time.
+    fn receive(&mut self, until: Instant) -> Result<Option<TalkReply>, TalkError> {
         loop {
             if let Some(line) = self.inbox.line() {
-                return understand(&line).map(Some);
+                return parse(&line).map(Some);
             }
             match self.inbox.fill(&self.stream) {
                 Arrival::Some => {}
@@ -283,11 +285,11 @@ impl Talker {
         }
     }
 
-    /// Waits for the stream. Says whether there is time left.
+    /// Waits for the stream. Returns whether there is time left.
     fn wait(&self, flags: PollFlags, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        // Whatever ends it, the stream is looked at.
+        // The caller tries the stream again, whatever ends the poll.
         poll(&mut [PollFd::new(&self.stream, flags)], Some(&timeout)).ok();
         !left.is_zero()
     }
@@ -299,8 +301,8 @@ impl AsFd for Talker {
     }
 }
 
-/// What a line says. A keeper of the first version says that it is one, and hangs up.
-fn understand(line: &[u8]) -> Result<TalkReply, TalkError> {
+/// Parses a reply. A keeper of the first version answers with its version, and closes the connection.
+fn parse(line: &[u8]) -> Result<TalkReply, TalkError> {
     if let Ok(reply) = decode_as(TALK_VERSION, line) {
         return Ok(reply);
     }
@@ -315,11 +317,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keeper_of_the_first_version_cannot() {
-        // What such a keeper answers to a line of a version that it does not know.
+    fn a_keeper_of_the_first_version_cannot_be_talked_to() {
+        // The answer of such a keeper to a line of a version that it does not know.
         let line = br#"{"v":1,"is":{"refused":{"version":{"keeper":1}}}}"#;
-        assert!(matches!(understand(line), Err(TalkError::Cannot)));
-        assert!(matches!(understand(b"{}"), Err(TalkError::System(_))));
+        assert!(matches!(parse(line), Err(TalkError::Cannot)));
+        assert!(matches!(parse(b"{}"), Err(TalkError::System(_))));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The limit of a session, on the clock that goes on while the machine sleeps.
+//! The limit of a session, on a clock that runs while the machine is suspended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::protocol::Limit;
 use crate::host;
 
-/// Becomes readable when the limit is reached, also at once after the machine has slept over it, which the time-out of a
-/// poll does not.
+/// Becomes readable when the limit is reached, and immediately after a suspension past the limit, which the time-out of
+/// a poll does not notice.
 #[derive(Debug)]
 pub(super) struct Timer {
     fd: OwnedFd,
     limit: Limit,
-    /// What it was last set to.
+    /// The time for which the timer is set.
     armed: Option<i64>,
 }
 
@@ -34,23 +34,23 @@ impl Timer {
         self.limit = limit;
     }
 
-    /// How long the session has to end, if it is time to.
+    /// The time that the session has left to end, if it must end now.
     pub(super) fn due(&mut self) -> Option<Duration> {
-        // A timer that cannot be set has been set before, and that is earlier.
+        // A timer that cannot be set keeps its former time, which is earlier.
         self.arm().ok();
         let now = host::boot_ms();
         let left = u64::try_from(self.limit.kill_ms - now).unwrap_or(0);
         (now >= self.limit.ask_ms).then(|| Duration::from_millis(left))
     }
 
-    /// Sets it to what comes next.
+    /// Sets the timer to the next of the two times.
     fn arm(&mut self) -> rustix::io::Result<()> {
         let now = host::boot_ms();
         let next = [self.limit.ask_ms, self.limit.kill_ms].into_iter().find(|at| *at > now);
         if next == self.armed {
             return Ok(());
         }
-        // Zero stops it.
+        // Zero stops the timer.
         let at = next.map_or(0, host::own_boottime_ns);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let value = Timespec { tv_sec: at / 1_000_000_000, tv_nsec: at % 1_000_000_000 };

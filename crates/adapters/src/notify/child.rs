@@ -8,16 +8,16 @@ use std::time::Duration;
 use super::NotifyError;
 use crate::program::{self, Kept};
 
-/// How much of what it prints last is kept, in bytes.
+/// How much of the end of its output is kept, in bytes.
 const KEPT: usize = 1_000;
 
-/// Runs it in a process group of its own. After `limit` the group and all descendants are killed.
+/// Runs the command in a process group of its own. After `limit` the group and all descendants are killed.
 pub(super) fn run(command: Command, limit: Duration) -> Result<(), NotifyError> {
     let program = command.get_program().to_string_lossy().into_owned();
     match program::run(command, limit, Kept::last(KEPT), Kept::last(KEPT)) {
         Ok(Some(ended)) if ended.status.success() => Ok(()),
         Ok(Some(ended)) => {
-            // What it complains about says more than what it prints.
+            // Stderr says more about a failure than stdout.
             let said = Some(ended.stderr.last_line()).filter(|line| !line.is_empty()).unwrap_or_else(|| ended.stdout.last_line());
             Err(NotifyError::Exit { program, how: describe(ended.status), said })
         }

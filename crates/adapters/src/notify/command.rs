@@ -1,4 +1,4 @@
-//! A command of the user's.
+//! The user's notification command.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -20,7 +20,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Runs it. The notice comes in variables and on stdin, never as a part of the line that a shell reads.
+    /// Runs the program. It gets the notice in variables and on stdin, never as part of a line that a shell parses.
     pub(super) fn send(&self, notice: &Notice, delivery: &str, directory: &Path, limit: Duration) -> Result<(), NotifyError> {
         let mut command = self.command()?;
         command
@@ -33,7 +33,7 @@ impl Program {
         let program = command.get_program().to_string_lossy().into_owned();
         let stdin = input(&notice.to_json()).map_err(|source| NotifyError::Start { program: program.clone(), source })?;
         command.stdin(stdin);
-        // A missing directory and a missing program are the same error to the system.
+        // The system reports a missing directory and a missing program as the same error.
         if !directory.is_dir() {
             let source = io::Error::new(io::ErrorKind::NotADirectory, format!("{} is no directory", directory.display()));
             return Err(NotifyError::Start { program, source });
@@ -59,7 +59,7 @@ impl Program {
     }
 }
 
-/// A file in memory rather than a pipe: whoever does not read it keeps nobody waiting.
+/// A file in memory rather than a pipe: a program that does not read its stdin must not block the writer.
 fn input(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("banksman-notice", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;

@@ -12,14 +12,13 @@ use super::{Notice, NotifyError, child};
 /// How notices appear on the desktop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desktop {
-    /// The program, looked for in `PATH` unless it is a path.
+    /// The program: a path, or a name that is searched in `PATH`.
     pub program: PathBuf,
-    /// Whether they make a sound.
+    /// Whether notices make a sound.
     pub sound: bool,
 }
 
 impl Desktop {
-    /// With `notify-send`.
     pub fn new(sound: bool) -> Desktop {
         Desktop { program: "notify-send".into(), sound }
     }
@@ -31,15 +30,14 @@ impl Desktop {
         if self.sound {
             command.arg(format!("--hint=string:sound-name:{}", sound(notice.kind)));
         }
-        // Behind `--` nothing is an option.
+        // After `--` nothing is parsed as an option.
         command.arg("--").arg(summary(&notice.subject)).arg(body(&notice.text));
         command.stdin(Stdio::null());
         child::run(command, limit)
     }
 }
 
-/// A name of the sound naming specification of freedesktop.org.
-/// Whether somebody is waited for.
+/// Whether the notice waits for a person.
 fn is_urgent(kind: NoticeKind) -> bool {
     match kind {
         NoticeKind::Escalate | NoticeKind::Decision => true,
@@ -47,6 +45,7 @@ fn is_urgent(kind: NoticeKind) -> bool {
     }
 }
 
+/// A name of the sound naming specification of freedesktop.org.
 fn sound(kind: NoticeKind) -> &'static str {
     match kind {
         NoticeKind::Escalate | NoticeKind::Decision => "dialog-warning",
@@ -61,7 +60,7 @@ fn summary(text: &str) -> String {
     fitting(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A body may have markup, which is nothing that a notice means; and `notify-send` itself reads backslashes in it.
+/// Escapes markup, because a notice is plain text, and backslashes, because `notify-send` itself interprets them.
 fn body(text: &str) -> String {
     fitting(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\\', "\\\\")
 }
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_shown_as_it_is() {
+    fn special_characters_are_shown_literally() {
         assert_eq!(summary("  a\n\tb  c\0 "), "a b c\u{fffd}");
         assert_eq!(body("<b>1 & 2</b>\nC:\\new"), "&lt;b&gt;1 &amp; 2&lt;/b&gt;\nC:\\\\new");
     }

@@ -1,4 +1,4 @@
-//! How an attempt can fail, and what follows from it.
+//! Why an attempt failed, and whether it can be repeated.
 
 use std::io;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use thiserror::Error;
 /// Why a notice did not arrive, or may not have.
 #[derive(Debug, Error)]
 pub enum NotifyError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("{program} is not there")]
     NoProgram { program: String },
     /// The program cannot be started.
     #[error("{program} cannot be started: {source}")]
     Start { program: String, source: io::Error },
-    /// The program says that it failed.
+    /// The program reported a failure.
     #[error("{program} ended with {how}{}", after_colon(said))]
     Exit {
         program: String,
@@ -23,22 +23,22 @@ pub enum NotifyError {
         /// The last line that it printed.
         said: String,
     },
-    /// The program was ended because it took too long.
+    /// The program took too long and was killed.
     #[error("{program} was ended after {}", seconds(limit))]
     Overdue { program: String, limit: Duration },
-    /// The URL makes no sense, or its server cannot be trusted.
+    /// The URL is invalid, or its server cannot be trusted.
     #[error("{host}: {what}")]
     Unusable { host: String, what: String },
     /// The server was not reached.
     #[error("{host} was not reached: {what}")]
     Unreachable { host: String, what: String },
-    /// The server is in trouble, or asks for patience.
+    /// The server failed, or asks to try again later.
     #[error("{host} answered {status}")]
     Busy { host: String, status: u16 },
-    /// The server does not want it.
+    /// The server refused the notice.
     #[error("{host} answered {status}")]
     Refused { host: String, status: u16 },
-    /// The server was reached, but how it took the notice is not known.
+    /// The server was reached, but did not say whether it accepted the notice.
     #[error("{host} gave no answer: {what}")]
     NoAnswer {
         host: String,
@@ -47,19 +47,18 @@ pub enum NotifyError {
     },
 }
 
-/// What is known about a notice after an attempt that failed.
+/// What a failed attempt means for the notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It did not arrive, and may be tried again.
+    /// The notice did not arrive, and may be sent again.
     Again,
-    /// It did not arrive, and another attempt would end the same way.
+    /// The notice did not arrive, and another attempt would fail in the same way.
     Final,
-    /// It may have arrived.
+    /// The notice may have arrived.
     Unknown,
 }
 
 impl NotifyError {
-    /// What is known about the notice.
     pub fn delivery(&self) -> Delivery {
         match self {
             NotifyError::Unreachable { .. } | NotifyError::Busy { .. } => Delivery::Again,

@@ -1,6 +1,6 @@
-//! Telling people what happened, on their desktop, through a command of theirs, or through a webhook.
+//! Notifications for people: on the desktop, through a command of theirs, or through a webhook.
 //!
-//! One attempt at a time: whoever sends a notice keeps count, waits between attempts, and gives every attempt the same
+//! This module makes single attempts. The caller counts them, waits between them, and gives all attempts of one notice the same
 //! delivery id, so that a receiver can tell a repetition from a second notice.
 
 mod child;
@@ -31,7 +31,7 @@ pub struct Channels {
     pub webhook: Option<Webhook>,
     /// Where the command runs.
     pub directory: PathBuf,
-    /// How long one attempt on one channel may take; [`LIMIT`] unless a test is in a hurry.
+    /// How long one attempt on one channel may take; [`LIMIT`] outside of tests.
     pub limit: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Channels {
         Channels { desktop: None, command: None, webhook: None, directory, limit: LIMIT }
     }
 
-    /// Those that are there, the quickest first.
+    /// The configured channels, the fastest first.
     pub fn list(&self) -> Vec<Channel> {
         let desktop = self.desktop.is_some().then_some(Channel::Desktop);
         let command = self.command.is_some().then_some(Channel::Command);
@@ -66,13 +66,13 @@ impl Channels {
     }
 }
 
-/// Makes one attempt on every channel. Blocks until each has answered or its time is over.
+/// Makes one attempt on every channel. Blocks until each has answered or timed out.
 pub fn send(channels: &Channels, notice: &Notice, delivery: &str) -> Vec<(Channel, Result<(), NotifyError>)> {
     let attempt = |channel| (channel, send_to(channels, channel, notice, delivery));
     channels.list().into_iter().map(attempt).collect()
 }
 
-/// Makes one attempt on one channel; one that is not there has nothing to do.
+/// Makes one attempt on one channel. A channel that is not configured succeeds.
 pub fn send_to(channels: &Channels, channel: Channel, notice: &Notice, delivery: &str) -> Result<(), NotifyError> {
     let Channels { desktop, command, webhook, directory, limit } = channels;
     let done = match channel {

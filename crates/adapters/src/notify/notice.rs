@@ -1,4 +1,4 @@
-//! What is told.
+//! The content of a notification.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use banksman_core::NoticeKind;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// One thing that somebody should know.
+/// One notification.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Notice {
     pub kind: NoticeKind,
@@ -17,7 +17,7 @@ pub struct Notice {
     /// The directory of the project.
     #[serde(serialize_with = "as_lossy_text")]
     pub project: PathBuf,
-    /// What programs want to know beside that, such as the id of a task.
+    /// Data for programs, such as the id of a task.
     pub data: Value,
 }
 
@@ -27,12 +27,12 @@ impl Notice {
     }
 }
 
-/// JSON is text, so bytes that are not UTF-8 are shown as such.
+/// JSON is text, so bytes that are not UTF-8 become replacement characters.
 fn as_lossy_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&path.display())
 }
 
-/// Text that fits into an argument or a variable: without NUL, and not longer than the system takes.
+/// Makes text fit into an argument or a variable: without NUL, and not longer than the system accepts.
 pub(super) fn fitting(text: &str) -> String {
     const LONGEST: usize = 4_000;
     text.chars().take(LONGEST).map(|letter| if letter == '\0' { '\u{fffd}' } else { letter }).collect()
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_kinds_are_those_of_the_json() {
+    fn kinds_have_the_same_names_in_json_and_in_as_str() {
         for kind in NoticeKind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
             assert_eq!(NoticeKind::find(kind.as_str()), Some(kind));

@@ -23,7 +23,7 @@ pub struct Webhook {
     secret: Option<Secret>,
 }
 
-/// What notices are signed with. It is never shown.
+/// The key that signs notices. It is never shown.
 #[derive(Clone)]
 pub struct Secret(Vec<u8>);
 
@@ -33,47 +33,43 @@ pub enum SecretError {
     /// The file cannot be read.
     #[error("{path} cannot be read: {source}")]
     Read { path: String, source: io::Error },
-    /// It is not a plain file.
+    /// The path is not a plain file.
     #[error("{path} is not a plain file")]
     NoFile { path: String },
-    /// Others can read it.
+    /// Other users can read the file.
     #[error("{path} is open to others (its mode is {mode:03o})")]
     Open { path: String, mode: u32 },
-    /// There is nothing in it, or more than a secret.
+    /// The file is empty, or too long for a secret.
     #[error("{path} has {length} bytes, which is no secret")]
-    Length {
-        path: String,
-        /// How many bytes.
-        length: usize,
-    },
+    Length { path: String, length: usize },
 }
 
 impl Secret {
     /// The longest secret, in bytes.
     const LONGEST: usize = 4_096;
 
-    /// Reads it from a file that nobody else may read. A line break at the end does not belong to it.
+    /// Reads the secret from a file that no other user may read, without line breaks at its end.
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
-        let shown = path.display().to_string();
+        let name = path.display().to_string();
         let cannot = |source| SecretError::Read { path: path.display().to_string(), source };
-        // A named pipe must not keep anybody waiting.
+        // Opening a named pipe must not block.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open is an int");
         let mut file = File::options().read(true).custom_flags(flags).open(path).map_err(cannot)?;
-        // Of the open file, so that what is checked is what is read.
+        // The metadata of the open file, so that the checked file is the one that is read.
         let found = file.metadata().map_err(cannot)?;
         if !found.is_file() {
-            return Err(SecretError::NoFile { path: shown });
+            return Err(SecretError::NoFile { path: name });
         }
         let mode = found.permissions().mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(SecretError::Open { path: shown, mode });
+            return Err(SecretError::Open { path: name, mode });
         }
         let mut bytes = Vec::new();
         file.by_ref().take(Secret::LONGEST as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
         while bytes.pop_if(|byte| *byte == b'\n' || *byte == b'\r').is_some() {}
         match bytes.len() {
             1..=Secret::LONGEST => Ok(Secret(bytes)),
-            length => Err(SecretError::Length { path: shown, length }),
+            length => Err(SecretError::Length { path: name, length }),
         }
     }
 }
@@ -91,7 +87,7 @@ impl fmt::Debug for Webhook {
 }
 
 impl Webhook {
-    /// The webhook at this URL; or what is wrong with the URL, which is not repeated: it may carry a token.
+    /// The webhook at this URL, or an error that does not repeat the URL: it may carry a token.
     pub fn new(url: &str, secret: Option<Secret>) -> Result<Webhook, String> {
         let sound =
             |url: &Uri| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some_and(|host| !host.is_empty());
@@ -125,27 +121,26 @@ impl Webhook {
     }
 }
 
-/// A client for one request. It follows no redirect, because what it posts is for one host; and it asks no proxy,
-/// because that would come from the environment.
+/// A client for one request. It follows no redirect, because the notice is for one host only, and uses no proxy, because a proxy
+/// would come from the environment.
 fn agent(limit: Duration, encrypted: bool) -> Agent {
-    // The time for the way to the server is over before the whole time is, so that the whole can only be over when
-    // the request may have been sent.
-    let way = limit * 2 / 5;
+    // Connecting times out before the global limit does, so a global time-out means that the request may have been sent.
+    let connecting = limit * 2 / 5;
     let mut config = Agent::config_builder()
         .user_agent(concat!("banksman/", env!("CARGO_PKG_VERSION")))
         .http_status_as_error(false)
         .max_redirects(0)
         .proxy(None)
         .timeout_global(Some(limit))
-        .timeout_resolve(Some(way))
-        .timeout_connect(Some(way));
+        .timeout_resolve(Some(connecting))
+        .timeout_connect(Some(connecting));
     if encrypted {
         config = config.tls_config(TlsConfig::builder().root_certs(authorities()).build());
     }
     config.build().into()
 }
 
-/// The authorities that the system trusts, or those that come with the program where it has none.
+/// The certificate authorities that the system trusts, or the built-in ones if it has none.
 fn authorities() -> RootCerts {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
@@ -154,7 +149,7 @@ fn authorities() -> RootCerts {
     RootCerts::Specific(Arc::new(found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()))
 }
 
-/// What an error of the client means. Whatever is not known to come before the request leaves its fate open.
+/// Maps an error of the client. Unless the error is known to precede the request, the server may have got the notice.
 fn classify(host: String, error: &ureq::Error) -> NotifyError {
     let what = error.to_string();
     match error {
@@ -172,6 +167,6 @@ fn classify(host: String, error: &ureq::Error) -> NotifyError {
 fn before_the_request(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable};
     let connecting = [AddrNotAvailable, ConnectionRefused, HostUnreachable, NetworkDown, NetworkUnreachable];
-    // A name that is not found has no kind of its own.
+    // A failed name lookup has no error kind of its own.
     connecting.contains(&error.kind()) || error.to_string().starts_with("failed to lookup address")
 }

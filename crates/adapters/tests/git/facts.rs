@@ -1,16 +1,16 @@
-//! What is known of branches.
+//! Facts about branches.
 
 use banksman_adapters::git::GitError;
 use banksman_core::pipeline::plan::MergeHow;
 
 use crate::world::World;
 
-/// Names that a shell, git's expressions or a path could trip over.
+/// Names with characters that are special to a shell, to git's expressions or to paths.
 pub(crate) const ODD: [&str; 7] =
     ["feature/it's", "a$(touch${IFS}x)b", "ümläut/日本", "a;b&c", "@head", "refs/heads/main", "50%-off#1"];
 
 #[test]
-fn a_branch_is_there_or_not() {
+fn a_branch_exists_only_under_its_exact_name() {
     let world = World::new();
     let git = world.facts();
     assert!(git.branch_exists("main").unwrap());
@@ -22,7 +22,7 @@ fn a_branch_is_there_or_not() {
         assert!(git.branch_clean(name).unwrap(), "{name}");
         assert!(git.is_merged(name, "main").unwrap(), "{name}");
     }
-    assert!(!git.branch_exists("feature").unwrap(), "a part of a name is none");
+    assert!(!git.branch_exists("feature").unwrap(), "a part of a name is no branch");
     world.commit("second", "x");
     for expression in ["main~1", "main^", "main@{0}", "HEAD", "ma*", "m?in", "main:base", "a..b", " main", "main/"] {
         assert!(!git.branch_exists(expression).unwrap(), "{expression}");
@@ -33,7 +33,7 @@ fn a_branch_is_there_or_not() {
 }
 
 #[test]
-fn a_branch_of_a_remote_is_known_as_it_was_last_seen() {
+fn a_remote_branch_is_known_as_last_fetched() {
     let world = World::new();
     world.git(&["update-ref", "refs/remotes/origin/main", "HEAD"]);
     world.branch("topic", "a", "a");
@@ -45,7 +45,7 @@ fn a_branch_of_a_remote_is_known_as_it_was_last_seen() {
 }
 
 #[test]
-fn a_checkout_has_changes_wherever_it_is() {
+fn changes_are_found_in_every_checkout() {
     let world = World::new();
     let git = world.facts();
     world.git(&["branch", "topic"]);
@@ -53,7 +53,7 @@ fn a_checkout_has_changes_wherever_it_is() {
     assert!(git.branch_clean("topic").unwrap(), "it is not checked out");
     assert!(matches!(git.branch_clean("other"), Err(GitError::NoBranch(_))));
 
-    // A directory whose name no list of words could hold.
+    // A directory whose name contains a line break.
     let linked = world.path("linked\n two");
     world.git(&["worktree", "add", "-q", linked.to_str().unwrap(), "topic"]);
     assert!(git.branch_clean("topic").unwrap());
@@ -61,7 +61,7 @@ fn a_checkout_has_changes_wherever_it_is() {
     assert!(!git.branch_clean("topic").unwrap(), "a new file");
     assert!(git.branch_clean("main").unwrap(), "another branch");
     world.git_in(&linked, &["add", "new"]);
-    assert!(!git.branch_clean("topic").unwrap(), "a new file that is to be committed");
+    assert!(!git.branch_clean("topic").unwrap(), "a staged new file");
     world.git_in(&linked, &["commit", "-q", "-m", "new"]);
     assert!(git.branch_clean("topic").unwrap());
     std::fs::write(linked.join("base"), "changed").unwrap();
@@ -94,7 +94,7 @@ fn a_branch_in_the_middle_of_a_rebase_is_not_clean() {
 }
 
 #[test]
-fn what_is_merged_is_merged_however_it_got_there() {
+fn a_branch_is_merged_by_merge_rebase_or_squash() {
     let world = World::new();
     let git = world.facts();
     let merged = |branch: &str| git.is_merged(branch, "main").unwrap();
@@ -122,12 +122,12 @@ fn what_is_merged_is_merged_however_it_got_there() {
     world.git(&["merge", "-q", "--squash", "squashed"]);
     world.git(&["commit", "-q", "-m", "all at once"]);
     world.commit("d", "d\n");
-    assert!(merged("squashed"), "and main has gone on since");
+    assert!(merged("squashed"), "main has more commits since");
     assert!(matches!(git.is_merged("main", "other"), Err(GitError::NoBranch(name)) if &*name == "other"));
 }
 
 #[test]
-fn a_branch_that_a_rebase_has_changed_is_merged_as_long_as_the_target_has_it() {
+fn a_rebased_branch_is_merged_while_the_target_has_it() {
     let lines = |changed: &[usize]| -> String {
         (1..=12).map(|n| if changed.contains(&n) { format!("changed {n}\n") } else { format!("line {n}\n") }).collect()
     };
@@ -141,21 +141,21 @@ fn a_branch_that_a_rebase_has_changed_is_merged_as_long_as_the_target_has_it() {
     assert!(!world.facts().is_merged("b2", "main").unwrap());
     world.merge("b2", MergeHow::Rebase).unwrap();
     assert_eq!(world.show("main", "house"), lines(&[3, 6]).trim_end());
-    assert!(world.facts().is_merged("b2", "main").unwrap(), "its lines have other ones around them");
+    assert!(world.facts().is_merged("b2", "main").unwrap(), "the lines around its own differ");
     assert!(!world.facts().is_merged("b3", "main").unwrap());
-    // Merging it again would be a conflict by now, and the record is all that tells.
+    // Merging it again would be a conflict by now, so only the record shows that it is merged.
     world.commit("house", &lines(&[3]).replace("line 6", "changed again"));
     world.git(&["gc", "-q", "--prune=now"]);
     assert!(world.facts().is_merged("b2", "main").unwrap());
     world.git(&["reset", "-q", "--hard", &before]);
-    assert!(!world.facts().is_merged("b2", "main").unwrap(), "it was taken back");
-    // Somebody else has done the same by another way.
+    assert!(!world.facts().is_merged("b2", "main").unwrap(), "the merge was reverted");
+    // The same change, made in another way.
     world.commit("house", &lines(&[3, 6]));
     assert!(world.facts().is_merged("b2", "main").unwrap(), "merging it would change nothing");
 }
 
 #[test]
-fn a_merge_with_changes_of_its_own_is_not_passed_over() {
+fn a_merge_with_changes_of_its_own_is_not_ignored() {
     let world = World::new();
     let git = world.facts();
     world.branch("topic", "a", "a\n");

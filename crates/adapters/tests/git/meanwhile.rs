@@ -1,4 +1,4 @@
-//! What a person does in the checkout of the target while a merge is under way. Nothing of it may be lost.
+//! Work of a person in the checkout of the target during a merge. Nothing of it may be lost.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use banksman_core::pipeline::plan::MergeHow;
 use crate::merges::on_checkout;
 use crate::world::World;
 
-/// A `main` that is checked out and a branch `topic`, which have both gone on. Making the candidate runs a script.
+/// A diverged branch `topic` and a checked out `main`. Making the candidate runs a script.
 fn diverged() -> World {
     let world = World::new();
     world.commit(".gitattributes", "*.slow filter=slow\n");
@@ -26,7 +26,7 @@ fn during_the_merge(world: &World, script: &str) {
 }
 
 #[test]
-fn a_commit_that_is_made_meanwhile_survives_with_its_files() {
+fn a_commit_made_during_the_merge_survives_with_its_files() {
     for how in [MergeHow::Rebase, MergeHow::MergeCommit] {
         let world = diverged();
         let commit = "echo precious > precious.txt; echo after > edited; git add -A; git commit -q -m precious";

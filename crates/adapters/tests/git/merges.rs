@@ -1,4 +1,4 @@
-//! Merging: each way, with a target that is checked out and one that is not, and everything that can be in the way.
+//! Merges of each kind, with the target checked out or not, and all obstacles.
 
 use banksman_adapters::git::{MergeError, merge};
 use banksman_core::pipeline::plan::MergeHow;
@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::facts::ODD;
 use crate::world::World;
 
-/// A branch `topic` with the file `a`, and a `main` that has gone on with the file `m`.
+/// A branch `topic` with the file `a`, and a `main` with another commit, with the file `m`.
 fn diverged() -> World {
     let world = World::new();
     world.branch("topic", "a", "a\n");
@@ -30,7 +30,7 @@ fn a_fast_forward_moves_the_target_and_its_checkout() {
 }
 
 #[test]
-fn what_is_no_fast_forward_is_none() {
+fn a_diverged_branch_is_not_fast_forwarded() {
     let world = diverged();
     let before = world.tip("main");
     let error = world.merge("topic", MergeHow::FastForward).unwrap_err().to_string();
@@ -39,7 +39,7 @@ fn what_is_no_fast_forward_is_none() {
 }
 
 #[test]
-fn a_rebase_makes_the_commits_anew_and_leaves_the_branch_alone() {
+fn a_rebase_copies_the_commits_and_does_not_move_the_branch() {
     for elsewhere in [false, true] {
         let world = diverged();
         if elsewhere {
@@ -58,13 +58,13 @@ fn a_rebase_makes_the_commits_anew_and_leaves_the_branch_alone() {
 }
 
 #[test]
-fn a_rebase_does_not_lose_what_was_changed_in_a_merge() {
+fn a_rebase_does_not_lose_changes_made_in_a_merge() {
     let world = diverged();
     world.git(&["switch", "-q", "topic"]);
     world.git(&["merge", "-q", "--no-edit", "main"]);
     world.git(&["switch", "-q", "main"]);
     let before = world.commit("m2", "m\n");
-    // One without changes of its own is left out.
+    // A merge without changes of its own is dropped.
     world.git(&["branch", "plain", "topic"]);
     world.git(&["switch", "-q", "topic"]);
     world.git(&["merge", "-q", "--no-commit", "main"]);
@@ -91,13 +91,13 @@ fn a_merge_commit_has_both_parents() {
         assert_eq!((world.tip("main"), world.tip("main^1"), world.tip("main^2")), (merged.commit, before, topic));
         assert_eq!(world.git(&["log", "-1", "--format=%s", "main"]), "Merge branch 'topic' into main");
         let tree = world.git(&["merge-tree", "--write-tree", "main^1", "main^2"]);
-        assert_eq!(world.tip("main^{tree}"), tree, "nothing else is in it");
+        assert_eq!(world.tip("main^{tree}"), tree, "the merge has no changes of its own");
         world.assert_tidy();
     }
 }
 
 #[test]
-fn what_is_merged_already_is_a_success_and_moves_nothing() {
+fn a_branch_that_is_merged_already_succeeds_and_moves_nothing() {
     let world = diverged();
     world.git(&["merge", "-q", "--no-edit", "topic"]);
     let before = world.tip("main");
@@ -105,7 +105,7 @@ fn what_is_merged_already_is_a_success_and_moves_nothing() {
         let merged = world.merge("topic", how).unwrap();
         assert!(!merged.has_moved() && merged.commit == before, "{merged:?}");
     }
-    // A rebase of which nothing is left.
+    // A rebase that drops every commit.
     let world = diverged();
     world.git(&["cherry-pick", "topic"]);
     let before = world.tip("main");
@@ -127,7 +127,7 @@ fn a_conflict_names_the_files_and_changes_nothing() {
     let error = world.merge("topic", MergeHow::MergeCommit).unwrap_err().to_string();
     assert_eq!(error, "conflict in a file, ü");
     let error = world.merge("topic", MergeHow::Rebase).unwrap_err().to_string();
-    assert_eq!(error, "conflict in a file", "the first commit that does not fit");
+    assert_eq!(error, "conflict in a file", "the first commit with a conflict");
     assert_eq!((world.tip("main"), world.tip("topic")), (before, topic));
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     world.assert_tidy();
@@ -143,7 +143,7 @@ fn a_checkout_with_changes_is_left_alone() {
         assert_eq!(error, format!("the checkout at {} has changes", world.repo().canonicalize().unwrap().display()));
     }
     world.git(&["checkout", "-q", "base"]);
-    // A new file is no change, unless the merge would overwrite it.
+    // A new file does not count as a change, unless the merge would overwrite it.
     std::fs::write(world.repo().join("a"), "mine").unwrap();
     let error = world.merge("topic", MergeHow::Rebase).unwrap_err();
     assert!(matches!(error, MergeError::InTheWay(_)), "{error}");
@@ -185,7 +185,7 @@ fn the_former_tip_is_kept_for_a_while() {
     (0..3).for_each(|_| drop(merge()));
     let tips = merge();
     assert_eq!(kept().lines().collect::<Vec<_>>(), tips, "the latest comes last");
-    // When there are more than a hundred, the last fifty stay.
+    // If there are more than a hundred, only the last fifty are kept.
     for n in 0..97 {
         world.git(&["update-ref", &format!("refs/banksman/merges/main/{n:014}-000000000000"), "main"]);
     }
@@ -193,7 +193,7 @@ fn the_former_tip_is_kept_for_a_while() {
     let kept = kept();
     let kept: Vec<&str> = kept.lines().collect();
     assert_eq!((kept.len(), &kept[45..]), (50, &tips.iter().map(String::as_str).collect::<Vec<_>>()[..]));
-    // Attempts that come to nothing do not drive them out.
+    // Failed attempts do not add records, which would push out older ones.
     let world = diverged();
     std::fs::write(world.repo().join("a"), "in the way").unwrap();
     for _ in 0..3 {
@@ -212,7 +212,7 @@ fn branches_may_have_odd_names() {
         let how = [MergeHow::Rebase, MergeHow::MergeCommit][n % 2];
         assert!(world.merge(name, how).unwrap().has_moved(), "{name}");
         assert_eq!(world.show("main", "a"), "a");
-        // And as a target that is not checked out.
+        // The same name as a target that is not checked out.
         world.git(&["branch", "-M", name, "former"]);
         world.git(&["branch", name, "main~1"]);
         merge(&world.repo(), &world.path("scratch"), "main", name, MergeHow::FastForward).unwrap();
@@ -230,7 +230,7 @@ fn branches_may_have_odd_names() {
 }
 
 #[test]
-fn a_target_that_is_another_name_of_a_branch_is_refused() {
+fn an_alias_as_a_target_is_refused() {
     let world = World::new();
     let tip = world.branch("topic", "a", "a\n");
     let before = world.tip("main");
@@ -238,14 +238,14 @@ fn a_target_that_is_another_name_of_a_branch_is_refused() {
     let error = merge(&world.repo(), &world.path("scratch"), "topic", "alias", MergeHow::FastForward).unwrap_err();
     assert_eq!(error.to_string(), "the branch alias is another name of main: merge into that");
     assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (before, String::new()));
-    // A checkout of the other name is one of the branch; and any name will do for what is merged.
+    // A checkout of the alias is a checkout of the branch, and an alias may be merged.
     world.git(&["symbolic-ref", "HEAD", "refs/heads/alias"]);
     world.git(&["symbolic-ref", "refs/heads/same", "refs/heads/topic"]);
     assert!(world.merge("same", MergeHow::FastForward).unwrap().checkout.is_some());
     assert_eq!((world.tip("main"), world.git(&["status", "--porcelain"])), (tip, String::new()));
 }
 
-/// Puts a script into the way of every checkout of a file with the ending `.slow`.
+/// Runs a script during every checkout of a file with the suffix `.slow`.
 pub(crate) fn on_checkout(world: &World, script: &str) {
     let path = world.path("filter");
     std::fs::write(&path, format!("#!/bin/sh\nunset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_PREFIX\n{script}\ncat\n")).unwrap();
@@ -253,7 +253,7 @@ pub(crate) fn on_checkout(world: &World, script: &str) {
     world.git(&["config", "filter.slow.smudge", path.to_str().unwrap()]);
 }
 
-/// A branch `topic`, and a `main` that has gone on and is not checked out, with a file that is slow to check out.
+/// A branch `topic`, and a `main` with another commit that is not checked out, with a file whose checkout runs a script.
 fn slow() -> World {
     let world = World::new();
     world.commit(".gitattributes", "*.slow filter=slow\n");
@@ -265,9 +265,9 @@ fn slow() -> World {
 }
 
 #[test]
-fn a_target_that_moves_meanwhile_is_merged_into_as_it_is_then() {
+fn a_merge_into_a_moving_target_uses_its_new_tip() {
     let world = slow();
-    // Whenever the merge makes its worktree, somebody commits to main, twice.
+    // The first two times that the merge makes its worktree, a commit is made to main.
     let (repo, count) = (world.repo(), world.path("count"));
     on_checkout(
         &world,
@@ -296,7 +296,7 @@ fn a_target_that_is_checked_out_meanwhile_moves_with_its_checkout() {
 }
 
 #[test]
-fn a_target_that_never_rests_is_an_error_in_the_end() {
+fn a_target_that_keeps_moving_is_an_error() {
     let world = slow();
     let repo = world.repo();
     on_checkout(
@@ -310,7 +310,7 @@ fn a_target_that_never_rests_is_an_error_in_the_end() {
 }
 
 #[test]
-fn many_merges_at_once_all_arrive() {
+fn concurrent_merges_all_succeed() {
     let world = World::new();
     let branches: Vec<String> = (0..6).map(|n| format!("b{n}")).collect();
     for branch in &branches {
@@ -330,24 +330,24 @@ fn many_merges_at_once_all_arrive() {
 }
 
 #[test]
-fn what_a_killed_merge_has_left_is_cleared_away() {
+fn the_worktree_of_a_killed_merge_is_removed() {
     let world = diverged();
     let left = world.path("scratch/.merge-earlier");
     std::fs::create_dir_all(world.path("scratch")).unwrap();
-    // A whole worktree, with a rebase in the middle.
+    // A complete, locked worktree with a change.
     world.git(&["worktree", "add", "-q", "--detach", left.to_str().unwrap(), "topic"]);
     world.git(&["worktree", "lock", left.to_str().unwrap()]);
     std::fs::write(left.join("base"), "begun").unwrap();
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     world.assert_tidy();
-    // One that git had only begun to write down: nobody could list worktrees any more.
+    // An incomplete record, with which no git can list the worktrees.
     let world = diverged();
     let half = world.repo().join(".git/worktrees/-merge-earlier");
     std::fs::create_dir_all(&half).unwrap();
     std::fs::write(half.join("commondir"), "").unwrap();
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     world.assert_tidy();
-    // One of an earlier version, and one whose directory is gone.
+    // A worktree of an earlier version, and one whose directory is gone.
     let world = diverged();
     std::fs::create_dir_all(world.path("scratch")).unwrap();
     for (name, is_gone) in [(".merge", false), (".merge-gone", true)] {
@@ -359,7 +359,7 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
     }
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     world.assert_tidy();
-    // One whose directory is gone, and a directory that git does not know.
+    // A worktree whose directory was replaced by one that git does not know.
     let world = diverged();
     std::fs::create_dir_all(world.path("scratch")).unwrap();
     let left = world.path("scratch/.merge-earlier");
@@ -372,7 +372,7 @@ fn what_a_killed_merge_has_left_is_cleared_away() {
 }
 
 #[test]
-fn a_merge_that_somebody_has_begun_is_not_disturbed() {
+fn a_merge_in_progress_is_not_disturbed() {
     let world = diverged();
     world.branch("other", "o", "o\n");
     let before = world.tip("main");
@@ -386,13 +386,13 @@ fn a_merge_that_somebody_has_begun_is_not_disturbed() {
 }
 
 #[test]
-fn a_conflict_that_was_resolved_before_is_one() {
+fn a_recorded_resolution_does_not_hide_a_conflict() {
     let world = World::new();
     world.git(&["config", "rerere.enabled", "true"]);
     world.git(&["config", "rerere.autoUpdate", "true"]);
     world.branch("topic", "a", "topic\n");
     let before = world.commit("a", "main\n");
-    // Git remembers how somebody resolved it.
+    // Git records the resolution of a conflict.
     let merged = std::process::Command::new("git").current_dir(world.repo()).args(["merge", "-q", "topic"]).output().unwrap();
     assert!(!merged.status.success());
     world.commit("a", "both\n");
@@ -421,7 +421,7 @@ fn a_hook_can_refuse_that_the_target_moves() {
 }
 
 #[test]
-fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
+fn settings_and_hooks_of_the_user_do_not_disturb_a_merge() {
     let world = diverged();
     world.branch("second", "s", "s\n");
     world.git(&["branch", "middle", "topic"]);
@@ -448,7 +448,7 @@ fn settings_and_hooks_of_the_user_do_not_get_in_the_way() {
     hook("post-merge", "echo here > merged");
     assert!(world.merge("topic", MergeHow::Rebase).unwrap().has_moved());
     assert_eq!(world.tip("middle"), middle);
-    assert!(world.repo().join("merged").exists(), "a hook of the checkout that moved along");
+    assert!(world.repo().join("merged").exists(), "the hook of the checkout has run");
     assert!(world.merge("second", MergeHow::MergeCommit).unwrap().has_moved());
     world.assert_tidy();
 }
@@ -464,11 +464,11 @@ fn a_repository_without_a_user_gets_one() {
 }
 
 #[test]
-fn a_lock_that_a_killed_collection_has_left_holds_nothing_up() {
+fn the_lock_of_a_killed_gc_does_not_block_a_merge() {
     let world = diverged();
     let lock = std::fs::File::create(world.repo().join(".git/gc.pid.lock")).unwrap();
     lock.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(10)).unwrap();
     let began = std::time::Instant::now();
     world.merge("topic", MergeHow::Rebase).unwrap();
-    assert!(began.elapsed() < std::time::Duration::from_secs(30), "a collection at work would be waited for a minute");
+    assert!(began.elapsed() < std::time::Duration::from_secs(30), "a running collection would be waited for a minute");
 }

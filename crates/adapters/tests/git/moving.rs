@@ -1,4 +1,4 @@
-//! The checkout of the target, which moves along or stays as it was.
+//! The checkout of the target, which moves along or stays unchanged.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use banksman_core::pipeline::plan::MergeHow;
 use crate::merges::on_checkout;
 use crate::world::World;
 
-/// A branch `topic` that is ahead of `main`, which is checked out, with a change in a file that is slow to check out.
+/// A branch `topic` ahead of the checked out `main`, with a change in a file whose checkout runs a script.
 fn ahead() -> World {
     let world = World::new();
     world.commit(".gitattributes", "*.slow filter=slow\n");
@@ -29,16 +29,16 @@ fn assert_unmoved(world: &World) {
 }
 
 #[test]
-fn a_checkout_goes_back_when_somebody_moves_the_target_meanwhile() {
-    // Also where git is told not to look at what it has written itself.
+fn a_checkout_is_moved_back_when_the_target_moves_meanwhile() {
+    // `core.ignoreStat` makes git assume that files it has written are unchanged.
     for ignore in ["false", "true"] {
         let world = ahead();
         world.git(&["config", "core.ignoreStat", ignore]);
-        // When the checkout moves, somebody takes the target back to an earlier commit, and then forward again.
+        // While the checkout moves, the target is moved back to an earlier commit.
         let earlier = world.tip("main~1");
         on_checkout(&world, &format!("cd '{}'; git update-ref refs/heads/main {earlier}", world.repo().display()));
         let error = world.merge("topic", MergeHow::FastForward).unwrap_err();
-        assert!(matches!(error, MergeError::Dirty(_)), "they moved the branch under its checkout: {error}");
+        assert!(matches!(error, MergeError::Dirty(_)), "the branch moved under its checkout: {error}");
         assert_eq!(world.tip("main"), earlier);
         world.git(&["update-ref", "refs/heads/main", "topic~3"]);
         assert_unmoved(&world);
@@ -75,7 +75,7 @@ fn a_file_that_is_ignored_is_not_overwritten() {
 }
 
 #[test]
-fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other() {
+fn files_in_the_way_of_swapped_files_and_directories_stay() {
     let world = World::new();
     let path = |name: &str| world.repo().join(name);
     fs::create_dir(path("dir")).unwrap();
@@ -88,7 +88,8 @@ fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other()
     world.commit("dir", "a file\n");
     world.git(&["switch", "-q", "main"]);
     fs::write(path(".git/info/exclude"), "*mine\nnew\n").unwrap();
-    // In a directory that becomes a file, in one where a new file comes, and a file where a directory comes.
+    // A file in a directory that becomes a file, a file in a directory at the path of a new file, and a file at the
+    // path of a directory.
     for (directory, file) in [("dir/sub", "dir/sub/mine"), ("file", "file/mine"), (".", "new")] {
         fs::create_dir_all(path(directory)).unwrap();
         fs::write(path(file), "mine").unwrap();
@@ -97,12 +98,12 @@ fn nothing_is_removed_where_files_and_directories_take_the_place_of_each_other()
         assert_eq!(fs::read_to_string(path(file)).unwrap(), "mine");
         fs::remove_file(path(file)).unwrap();
     }
-    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "empty directories hold nothing up");
+    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "empty directories do not block a merge");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
 #[test]
-fn a_branch_does_not_move_under_a_checkout_that_will_come_back() {
+fn a_branch_with_a_locked_missing_checkout_does_not_move() {
     let world = ahead();
     let before = world.tip("main");
     world.git(&["switch", "-q", "--detach"]);
@@ -115,11 +116,14 @@ fn a_branch_does_not_move_under_a_checkout_that_will_come_back() {
     assert_eq!(world.tip("main"), before);
     world.facts().branch_clean("main").unwrap_err();
     world.git(&["worktree", "unlock", disk.to_str().unwrap()]);
-    assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved(), "one that is simply gone holds nothing up");
+    assert!(
+        world.merge("topic", MergeHow::FastForward).unwrap().has_moved(),
+        "an unlocked missing checkout does not block a merge"
+    );
 }
 
 #[test]
-fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
+fn marked_files_with_changes_are_not_overwritten() {
     let world = ahead();
     for mark in ["--skip-worktree", "--assume-unchanged"] {
         fs::write(world.repo().join("base"), "mine").unwrap();
@@ -136,7 +140,7 @@ fn what_git_was_told_not_to_look_at_stays_and_is_not_looked_at() {
 }
 
 #[test]
-fn files_links_and_directories_take_the_place_of_each_other() {
+fn files_links_and_directories_can_replace_each_other() {
     let world = World::new();
     let path = |name: &str| world.repo().join(name);
     for directory in ["dir", "lib"] {
@@ -170,7 +174,7 @@ fn a_file_that_was_only_touched_has_not_changed() {
 }
 
 #[test]
-fn kinds_of_checkouts_that_git_knows_move_along() {
+fn special_indexes_and_sparse_checkouts_move_along() {
     for settings in [&[("core.splitIndex", "true")][..], &[("core.untrackedCache", "true"), ("index.version", "4")]] {
         let world = ahead();
         settings.iter().for_each(|(key, value)| drop(world.git(&["config", key, value])));
@@ -179,7 +183,7 @@ fn kinds_of_checkouts_that_git_knows_move_along() {
         assert_eq!(world.git(&["status", "--porcelain"]), "");
         world.git(&["fsck", "--strict"]);
     }
-    // One that has only some of the files.
+    // A sparse checkout.
     let world = World::new();
     fs::create_dir_all(world.repo().join("in")).unwrap();
     fs::create_dir_all(world.repo().join("out")).unwrap();
@@ -195,7 +199,8 @@ fn kinds_of_checkouts_that_git_knows_move_along() {
     assert!(world.repo().join("in/x").exists() && !world.repo().join("out").exists());
 }
 
-/// A `main` with a submodule, and a branch `topic` that is ahead with another commit of it. The submodule is at the earlier one.
+/// A `main` with a submodule, and a branch `topic` ahead with another commit of the submodule, which is checked out at
+/// the earlier one.
 fn with_submodule() -> World {
     let world = World::new();
     let (sub, origin) = (world.repo().join("sub"), world.path("origin"));
@@ -223,7 +228,7 @@ fn with_submodule() -> World {
 fn a_submodule_stays_where_it_is_and_blocks_nothing() {
     let world = with_submodule();
     assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());
-    assert_eq!(world.git(&["status", "--porcelain"]), " M sub", "it is where it was");
+    assert_eq!(world.git(&["status", "--porcelain"]), " M sub", "the submodule stays at its commit");
     assert!(world.facts().branch_clean("main").unwrap());
     world.git(&["switch", "-q", "-c", "next"]);
     fs::write(world.repo().join("a"), "a\n").unwrap();
@@ -231,17 +236,17 @@ fn a_submodule_stays_where_it_is_and_blocks_nothing() {
     world.git(&["commit", "-q", "-m", "a"]);
     world.git(&["switch", "-q", "main"]);
     fs::write(world.repo().join("sub/first"), "begun").unwrap();
-    assert!(!world.facts().branch_clean("main").unwrap(), "somebody works in it");
+    assert!(!world.facts().branch_clean("main").unwrap(), "a change inside of the submodule");
     assert!(world.merge("next", MergeHow::MergeCommit).unwrap().has_moved());
     assert_eq!(fs::read_to_string(world.repo().join("sub/first")).unwrap(), "begun");
-    // What is staged is a change.
+    // A staged commit of the submodule is a change.
     world.branch("last", "b", "b\n");
     world.git(&["add", "sub"]);
     assert!(matches!(world.merge("last", MergeHow::Rebase), Err(MergeError::Dirty(_))));
 }
 
 #[test]
-fn a_submodule_is_not_removed_where_a_file_comes() {
+fn a_changed_submodule_is_not_replaced_by_a_file() {
     let world = with_submodule();
     world.git(&["worktree", "add", "-q", "-b", "next", "../next", "main"]);
     let next = world.path("next");
@@ -258,7 +263,7 @@ fn a_submodule_is_not_removed_where_a_file_comes() {
 }
 
 #[test]
-fn a_checkout_is_found_wherever_its_repository_is_kept() {
+fn a_checkout_is_found_if_its_git_directory_is_elsewhere() {
     let world = ahead();
     world.git(&["init", "-q", "--separate-git-dir", world.path("away").to_str().unwrap()]);
     assert!(world.merge("topic", MergeHow::FastForward).unwrap().has_moved());

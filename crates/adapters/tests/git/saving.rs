@@ -1,4 +1,4 @@
-//! What is saved of a worktree.
+//! Saving worktrees.
 
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_saved() {
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let path = world.path("tree");
     repository.make(&path, "work", &world.tip("main")).unwrap();
-    // The file, as the index knows it, is as old as the index; and the change has left its size and its age alone.
+    // In the index, the file is as old as the index itself; and the change keeps its size and its modification time.
     let then = SystemTime::now() - Duration::from_secs(10);
     let set_age = |file: &std::path::Path| File::options().write(true).open(file).unwrap().set_modified(then).unwrap();
     let file = path.join("base");
@@ -30,9 +30,9 @@ fn a_change_in_the_second_in_which_the_index_was_written_is_saved() {
     assert_eq!(world.show(&saved.commit, "base"), "BASE");
 }
 
-/// As `git gc --prune=now` does to a commit that is being made beside it.
+/// The effect of `git gc --prune=now` on a commit that is made at the same time.
 #[test]
-fn a_worktree_whose_commit_is_gone_does_not_keep_others_from_being_saved_and_removed() {
+fn a_broken_worktree_does_not_block_saving_and_removing_others() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let (broken, fine) = (world.path("broken"), world.path("fine"));
@@ -51,6 +51,6 @@ fn a_worktree_whose_commit_is_gone_does_not_keep_others_from_being_saved_and_rem
     assert!(matches!(removed, Removal::Removed(Some(_))), "{removed:?}");
     world.git(&["merge-base", "--is-ancestor", &own, "refs/banksman/saved/t-1/1"]);
     assert!(!fine.exists() && world.git(&["branch", "--list", "banksman/t-fine"]).is_empty());
-    assert!(repository.remove(&broken, "banksman/t-broken", true, SAVING).is_err(), "its own work cannot be saved");
+    assert!(repository.remove(&broken, "banksman/t-broken", true, SAVING).is_err(), "the work in it cannot be saved");
     assert!(broken.join("a").exists());
 }

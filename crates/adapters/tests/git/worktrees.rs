@@ -1,4 +1,4 @@
-//! Worktrees that a killed git has left half made.
+//! Half-made worktrees of a killed git.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use banksman_adapters::git::{Found, Removal, Repository, Saving};
 use crate::world::World;
 
 #[test]
-fn a_lock_of_the_branch_that_a_killed_git_has_left_holds_nothing_up() {
+fn a_branch_lock_of_a_killed_git_is_removed() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let folder = world.repo().join(".git/refs/heads/banksman");
@@ -18,9 +18,9 @@ fn a_lock_of_the_branch_that_a_killed_git_has_left_holds_nothing_up() {
     assert_eq!(world.tip("banksman/t-1"), world.tip("main"));
 }
 
-/// As `git worktree add` leaves it when it is killed at any of its steps.
+/// The state that a `git worktree add` leaves when it is killed at any of its steps.
 #[test]
-fn a_worktree_that_a_killed_git_has_not_finished_is_removed_and_made() {
+fn an_unfinished_worktree_of_a_killed_git_is_removed_and_made_again() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let tree = world.path("tree");
@@ -44,9 +44,9 @@ fn a_worktree_that_a_killed_git_has_not_finished_is_removed_and_made() {
     }
 }
 
-/// With an empty `commondir` no git lists the worktrees of the repository, adds one, or switches to another branch.
+/// With an empty `commondir`, no git can list the worktrees of the repository, add one, or switch to another branch.
 #[test]
-fn a_record_that_a_killed_git_has_begun_holds_up_nobody_else() {
+fn an_incomplete_record_of_a_killed_git_blocks_no_other_git() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let records = world.repo().join(".git/worktrees");
@@ -68,9 +68,9 @@ fn a_record_that_a_killed_git_has_begun_holds_up_nobody_else() {
     assert!(!records.join("t-8").exists());
 }
 
-/// Git reads what is written down about every worktree, and gives up at a file that is still empty.
+/// Git reads the record of every worktree, and fails at a file that is still empty.
 #[test]
-fn what_is_asked_while_another_git_adds_a_worktree_is_answered() {
+fn git_is_repeated_while_another_git_adds_a_worktree() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let tree = world.path("tree");
@@ -85,7 +85,7 @@ fn what_is_asked_while_another_git_adds_a_worktree_is_answered() {
     assert!(Command::new("mkfifo").arg(&commondir).status().unwrap().success());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Whoever has opened it reads nothing; whoever comes next finds the whole.
+            // The git that has opened the pipe reads nothing; the next one finds the complete file.
             let _reader_is_there = fs::OpenOptions::new().write(true).open(&commondir).unwrap();
             fs::rename(record.join("written"), &commondir).unwrap();
         });
@@ -95,7 +95,7 @@ fn what_is_asked_while_another_git_adds_a_worktree_is_answered() {
 }
 
 #[test]
-fn a_conflict_comes_back_to_a_worktree_whose_index_was_left_behind() {
+fn a_conflict_is_merged_into_a_worktree_with_an_old_index() {
     let world = World::new();
     let repository = Repository::of(&world.repo()).unwrap().unwrap();
     let tree = world.path("tree");
@@ -104,7 +104,7 @@ fn a_conflict_comes_back_to_a_worktree_whose_index_was_left_behind() {
     fs::write(tree.join("left"), "over\n").unwrap();
     world.git_in(&tree, &["add", "base"]);
     world.git_in(&tree, &["commit", "-qm", "work"]);
-    // The leftovers are committed, and the process was killed before the index followed.
+    // The state after a process that was killed between the commit of the leftovers and the update of the index.
     let index = fs::read(world.repo().join(".git/worktrees/tree/index")).unwrap();
     world.git_in(&tree, &["add", "left"]);
     world.git_in(&tree, &["commit", "-qm", "what was left"]);

@@ -51,7 +51,7 @@ impl World {
         self.tip("HEAD")
     }
 
-    /// Makes a branch at `main`, with one commit, and goes back to `main`.
+    /// Makes a branch at `main`, with one commit, and switches back to `main`.
     pub(crate) fn branch(&self, name: &str, file: &str, text: &str) -> String {
         self.git(&["switch", "-q", "-c", name, "main"]);
         let tip = self.commit(file, text);
@@ -63,7 +63,7 @@ impl World {
         self.git(&["rev-parse", "--verify", name])
     }
 
-    /// A file as a commit has it.
+    /// The content of a file in a commit.
     pub(crate) fn show(&self, commit: &str, file: &str) -> String {
         self.git(&["show", &format!("{commit}:{file}")])
     }
@@ -72,7 +72,7 @@ impl World {
         merge(&self.repo(), &self.path("scratch"), branch, "main", how)
     }
 
-    /// Nothing of a merge is left: no worktree, and no file but the lock.
+    /// Asserts that no merge has left anything: no worktree, and no file but the lock.
     pub(crate) fn assert_tidy(&self) {
         let scratch = std::fs::read_dir(self.path("scratch")).unwrap();
         let files: Vec<_> = scratch.map(|entry| entry.unwrap().file_name()).collect();

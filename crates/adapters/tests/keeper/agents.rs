@@ -1,4 +1,4 @@
-//! Agent programs: their result ends them, their retries end, and nothing that they say after they were asked to end counts.
+//! Agent programs: a result or too many retries end them, and a result after the request to end does not count.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn run(world: &World, lines: &[&str], after_result_ms: u64, patience_ms: u64) ->
 }
 
 #[test]
-fn a_program_that_has_given_its_result_and_stays_is_ended() {
+fn a_program_that_stays_after_its_result_is_ended() {
     let world = World::new();
     let agent = run(&world, &[INIT, ANSWER, RESULT, "(setsid sleep 600 &)", SLEEP], 50, 60_000);
     assert_eq!((agent.stop, agent.report.ending.is_some()), (Some(StopReason::AfterResult), true));
@@ -34,19 +34,19 @@ fn a_program_that_has_given_its_result_and_stays_is_ended() {
 }
 
 #[test]
-fn a_program_that_only_tries_again_is_ended_when_patience_is_over() {
+fn a_program_that_only_retries_is_ended_after_its_patience() {
     let world = World::new();
     let agent = run(&world, &[INIT, RETRY, SLEEP], 60_000, 50);
     assert_eq!(agent.stop, Some(StopReason::Retrying));
     assert_eq!(agent.report.retry.map(|retry| retry.trouble), Some(Trouble::Overloaded));
-    // A login that is refused twice is no good, however much patience there is.
+    // A login that is refused twice ends the program, whatever its patience.
     let world = World::new();
     let agent = run(&world, &[INIT, REFUSED, REFUSED, SLEEP], 60_000, 60_000);
     assert_eq!(agent.report.retry.map(|retry| retry.trouble), Some(Trouble::Auth));
 }
 
 #[test]
-fn a_success_that_is_reported_after_it_was_asked_to_end_does_not_count() {
+fn a_result_after_the_request_to_end_does_not_count() {
     let world = World::new();
     let trap = format!("trap \"{}; exit 0\" TERM", RESULT.replace('"', "\\\""));
     let mut talk = start(&spec(&world, &[&trap, INIT, ANSWER, SLEEP], 60_000, 60_000));
@@ -56,11 +56,11 @@ fn a_success_that_is_reported_after_it_was_asked_to_end_does_not_count() {
     let ended = talk.settled();
     let agent = ended.agent.expect("the session was an agent's");
     assert_eq!((ended.code, agent.stop, agent.report.ending), (Some(0), Some(StopReason::Asked), None));
-    assert!(world.log().contains("\"result\""), "it is in the log all the same");
+    assert!(world.log().contains("\"result\""), "the log has it all the same");
 }
 
 #[test]
-fn lines_of_both_streams_stay_whole_in_the_log() {
+fn lines_of_both_streams_do_not_mix_in_the_log() {
     let world = World::new();
     let halves = ["printf '{\"type\":'; echo oops >&2; sleep 0.05; echo '\"x\"}'", RESULT];
     let agent = run(&world, &halves, 60_000, 60_000);
@@ -69,7 +69,7 @@ fn lines_of_both_streams_stay_whole_in_the_log() {
 }
 
 #[test]
-fn a_flood_and_garbage_are_read_and_change_nothing() {
+fn oversized_lines_and_garbage_change_nothing() {
     let world = World::new();
     let flood = "head -c 30000000 /dev/zero | tr '\\0' x; echo; printf '\\377\\376{\\n'";
     let agent = run(&world, &[INIT, flood, ANSWER, RESULT], 60_000, 60_000);

@@ -1,65 +1,65 @@
-//! A command under a supervisor: how it ended, and that nothing of it is left.
+//! A command under a supervisor: its reported end, and that no process is left.
 
 use std::process::{Command, Stdio};
 
 use crate::ends::HIDDEN;
 use crate::world::{PROGRAM, World, alive, until};
 
-/// The result of a script.
-fn mind(world: &World, limit_ms: u32, script: &str) -> String {
+/// Runs a script under a supervisor and returns the printed result.
+fn supervise(world: &World, limit_ms: u32, script: &str) -> String {
     let mut command = Command::new(PROGRAM);
-    let output = command.args(["mind", &limit_ms.to_string(), script]).current_dir(world.path(".")).output().unwrap();
+    let output = command.args(["supervise", &limit_ms.to_string(), script]).current_dir(world.path(".")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[test]
-fn a_minder_says_how_its_command_ended() {
+fn a_supervisor_reports_how_its_command_ended() {
     let world = World::new();
-    assert_eq!(mind(&world, 20_000, "echo $GREETING; echo bad >&2; exit 7"), r#"Exited(7) "hello\n" false "bad""#);
-    assert_eq!(mind(&world, 20_000, "kill -9 $$"), r#"Signalled(9) "" false """#);
-    assert_eq!(mind(&world, 20_000, "echo 0123456789abc; cat"), r#"Exited(0) "0123456789" true """#, "and it reads nothing");
-    assert!(mind(&world, 20_000, "/nowhere").starts_with("NotStarted(\"/nowhere: No such file"));
+    assert_eq!(supervise(&world, 20_000, "echo $GREETING; echo bad >&2; exit 7"), r#"Exited(7) "hello\n" false "bad""#);
+    assert_eq!(supervise(&world, 20_000, "kill -9 $$"), r#"Signalled(9) "" false """#);
+    assert_eq!(supervise(&world, 20_000, "echo 0123456789abc; cat"), r#"Exited(0) "0123456789" true """#, "stdin is empty");
+    assert!(supervise(&world, 20_000, "/nowhere").starts_with("NotStarted(\"/nowhere: No such file"));
 }
 
 #[test]
-fn what_a_command_prints_never_holds_it_up() {
+fn long_output_never_blocks_a_command() {
     let world = World::new();
-    let said = mind(&world, 60_000, "head -c 3000000 /dev/zero | tr '\\0' x; exit 3");
+    let said = supervise(&world, 60_000, "head -c 3000000 /dev/zero | tr '\\0' x; exit 3");
     assert_eq!(said, r#"Exited(3) "xxxxxxxxxx" true """#);
 }
 
 #[test]
-fn after_the_time_is_up_nothing_is_left() {
+fn a_time_out_leaves_no_process() {
     let world = World::new();
-    let said = mind(&world, 500, &format!("trap '' TERM; {HIDDEN} while :; do sleep 1; done"));
+    let said = supervise(&world, 500, &format!("trap '' TERM; {HIDDEN} while :; do sleep 1; done"));
     assert!(said.starts_with("TimedOut"), "{said}");
     let pids = world.pids(4);
     assert!(pids.iter().all(|pid| !alive(*pid)), "{pids:?}");
 }
 
 #[test]
-fn after_its_own_end_nothing_is_left() {
+fn the_end_of_a_command_leaves_no_process() {
     let world = World::new();
-    let said = mind(&world, 60_000, &format!("{HIDDEN} while [ $(wc -l < pids) != 4 ]; do sleep 0.01; done; exit 6"));
+    let said = supervise(&world, 60_000, &format!("{HIDDEN} while [ $(wc -l < pids) != 4 ]; do sleep 0.01; done; exit 6"));
     assert!(said.starts_with("Exited(6)"), "{said}");
     assert!(world.pids(4).iter().all(|pid| !alive(*pid)));
 }
 
 #[test]
-fn a_command_dies_with_its_minder() {
+fn a_command_dies_with_its_supervisor() {
     let world = World::new();
-    let said = mind(&world, 60_000, "echo $$ > pids; kill -9 $PPID; exec sleep 600");
+    let said = supervise(&world, 60_000, "echo $$ > pids; kill -9 $PPID; exec sleep 600");
     assert_eq!(said, r#"Lost "" false """#);
     let pids = world.pids(1);
-    until("it is dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
+    until("the command is dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
 }
 
 #[test]
-fn a_command_that_nobody_wants_any_more_is_ended() {
+fn a_cancelled_command_is_ended() {
     let world = World::new();
     let mut command = Command::new(PROGRAM);
-    command.args(["mind", "600000", &format!("{HIDDEN} wait"), "want"]).current_dir(world.path("."));
+    command.args(["supervise", "600000", &format!("{HIDDEN} wait"), "want"]).current_dir(world.path("."));
     let mut caller = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let pids = world.pids(4);
     drop(caller.stdin.take());
@@ -69,14 +69,15 @@ fn a_command_that_nobody_wants_any_more_is_ended() {
 }
 
 #[test]
-fn a_command_ends_with_whoever_wanted_it() {
+fn a_command_ends_with_its_caller() {
     let world = World::new();
     let script = format!("{HIDDEN} wait");
     let mut command = Command::new(PROGRAM);
-    let mut caller = command.args(["mind", "60000", &script]).current_dir(world.path(".")).stdout(Stdio::null()).spawn().unwrap();
+    let mut caller =
+        command.args(["supervise", "60000", &script]).current_dir(world.path(".")).stdout(Stdio::null()).spawn().unwrap();
     let pids = world.pids(4);
     assert!(pids.iter().all(|pid| alive(*pid)), "{pids:?}");
     caller.kill().unwrap();
     caller.wait().unwrap();
-    until("all of them are dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
+    until("all processes are dead", || pids.iter().all(|pid| !alive(*pid)).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! How a session ends: all of it.
+//! The end of a session, with all of its processes.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::world::{PROGRAM, World, alive, signal, start, until};
 
-/// Four processes that hide: in another session, behind a parent that has exited, without any environment, and both.
+/// Four processes, of which three hide: in another session, behind a parent that has exited, and also without any environment.
 pub(crate) const HIDDEN: &str = r#"
     note='echo $$ >> pids; exec sleep 60'
     sh -c "$note" &
@@ -18,7 +18,7 @@ pub(crate) const HIDDEN: &str = r#"
 "#;
 
 #[test]
-fn a_kill_ends_those_who_hide() {
+fn a_kill_ends_hidden_processes() {
     let world = World::new();
     let mut talk = world.start(&format!("{HIDDEN} wait"));
     talk.started();
@@ -41,7 +41,7 @@ fn stragglers_are_ended_after_a_normal_exit() {
 }
 
 #[test]
-fn the_last_words_of_a_straggler_are_heard() {
+fn the_last_output_of_a_straggler_is_logged() {
     let world = World::new();
     let ending = world.start("(sleep 0.1; echo late) & echo early").settled();
     assert_eq!(ending.stragglers, 0);
@@ -49,7 +49,7 @@ fn the_last_words_of_a_straggler_are_heard() {
 }
 
 #[test]
-fn a_straggler_cannot_hold_the_end_up() {
+fn a_straggler_cannot_delay_the_end() {
     let world = World::new();
     let begin = Instant::now();
     let ending = world.start("sleep 60 & exit 0").settled();
@@ -69,18 +69,18 @@ fn a_process_that_ignores_the_signal_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_second_kill_can_hurry() {
+fn a_second_kill_can_shorten_the_grace() {
     let world = World::new();
     let mut talk = world.start("trap '' TERM; echo $$ >> pids; while :; do sleep 0.01; done");
     world.pids(1);
     talk.session.kill(Duration::from_secs(600));
-    until("it is stopping", || keeper::status(&world.record()).unwrap().stopping.then_some(()));
+    until("the session is stopping", || keeper::status(&world.record()).unwrap().stopping.then_some(()));
     talk.session.kill(Duration::ZERO);
     assert_eq!(talk.settled().signal, Some(9));
 }
 
 #[test]
-fn who_is_stopped_can_end_too() {
+fn a_stopped_process_can_end_by_itself() {
     let world = World::new();
     let mut talk = world.start("trap 'exit 8' TERM; echo $$ >> pids; kill -STOP $$; sleep 60");
     talk.started();
@@ -102,7 +102,7 @@ fn a_process_that_keeps_forking_is_caught() {
     assert!(world.pids(2).iter().all(|pid| !alive(*pid)));
 }
 
-/// The record, once the kernel has done away with the keeper: its stream ends before its lock.
+/// Waits until the keeper is dead, and returns its record: the kernel closes its stream before it releases its lock.
 fn dead(world: &World) -> Record {
     until("the keeper is dead", || match world.find() {
         Found::Live(_) => None,
@@ -119,7 +119,7 @@ fn the_program_dies_with_its_keeper_and_the_rest_is_swept_up() {
     let mut talk = world.start(script);
     let (keeper_pid, child_pid) = talk.started();
     let pids = world.pids(4);
-    // A session of another run is none of our business, nor is a process of no run.
+    // The sweep must not touch a session of another run, nor a process of no run.
     let other = World::new();
     let mut others = other.start("setsid sleep 60 & wait");
     let (_, other_pid) = others.started();
@@ -129,7 +129,7 @@ fn the_program_dies_with_its_keeper_and_the_rest_is_swept_up() {
     assert_eq!(talk.next(), Notice::Gone);
     until("the program is dead", || (!alive(child_pid)).then_some(()));
     let record = dead(&world);
-    assert!(pids.iter().all(|pid| alive(*pid)), "nobody has told them");
+    assert!(pids.iter().all(|pid| alive(*pid)), "no process has got a signal");
     let swept = keeper::sweep(&record, Duration::from_secs(20)).unwrap();
     assert_eq!(swept.left, Vec::<i32>::new());
     assert!(swept.ended >= 4, "{swept:?}");
@@ -145,7 +145,7 @@ fn the_program_dies_with_its_keeper_and_the_rest_is_swept_up() {
 }
 
 #[test]
-fn a_sweep_kills_who_does_not_listen() {
+fn a_sweep_kills_a_process_that_ignores_sigterm() {
     let world = World::new();
     let mut talk = world.start("setsid sh -c 'trap \"\" TERM; echo $$ >> pids; while :; do sleep 0.01; done' & wait");
     let (keeper_pid, _) = talk.started();
@@ -159,7 +159,7 @@ fn a_sweep_kills_who_does_not_listen() {
 }
 
 #[test]
-fn the_grace_of_the_spec_is_for_stragglers() {
+fn the_grace_of_the_spec_applies_to_stragglers() {
     let world = World::new();
     let mut spec = world.spec("setsid sh -c 'trap \"\" TERM; echo $$ >> pids; while :; do sleep 0.01; done' >&- 2>&- & while [ ! -s pids ]; do sleep 0.01; done");
     spec.grace_ms = 30;
@@ -173,6 +173,6 @@ fn the_grace_of_the_spec_is_for_stragglers() {
 fn descendants_in_other_process_groups_are_ended_too() {
     let world = World::new();
     let script = format!("cd {}; {HIDDEN} while [ \"$(wc -l < pids)\" != 4 ]; do sleep 0.01; done", world.path("").display());
-    assert!(Command::new(PROGRAM).args(["fell", &script]).status().unwrap().success());
+    assert!(Command::new(PROGRAM).args(["end", &script]).status().unwrap().success());
     assert!(world.pids(4).iter().all(|pid| !alive(*pid)));
 }

@@ -1,4 +1,4 @@
-//! A session that nobody renews ends by itself.
+//! A session that is not renewed ends by itself.
 
 use std::fs;
 use std::process::Command;
@@ -9,10 +9,10 @@ use banksman_adapters::keeper::{self, Found, Limit, Notice, Spec};
 
 use crate::world::{PROGRAM, World, alive, start, until};
 
-/// Runs until a file `go` is there, and says goodbye if it is asked to end.
+/// Runs until a file `go` exists, and prints `bye` on SIGTERM.
 const POLITE: &str = "trap 'echo bye; exit 0' TERM; echo $$ >> pids; while [ ! -e go ]; do sleep 0.01; done; exit 9";
 
-/// Does not listen, and hides another one.
+/// Ignores SIGTERM, and hides another process that does.
 const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> pids; while :; do sleep 0.01; done' & \
                         echo $$ >> pids; while :; do sleep 0.01; done";
 
@@ -26,14 +26,14 @@ fn spec(world: &World, script: &str, limit: Limit) -> Spec {
 }
 
 #[test]
-fn a_session_that_nobody_renews_is_ended_in_time_and_says_why() {
+fn a_session_without_renewal_is_ended_in_time_as_lapsed() {
     let world = World::new();
     let limit = in_ms(400, 20_000);
     let mut talk = start(&spec(&world, POLITE, limit));
     let ending = talk.settled();
     let now = boot_ms();
     assert!((limit.ask_ms..limit.kill_ms).contains(&now), "{limit:?} {now}");
-    // It has used its grace well, but that does not make it a success.
+    // It has ended within its grace, but is not a success.
     assert_eq!((ending.code, ending.stopped, ending.lapsed), (Some(0), true, true));
     assert!(world.log().ends_with("bye\n"));
     assert!(!alive(world.pids(1)[0]));
@@ -43,7 +43,7 @@ fn a_session_that_nobody_renews_is_ended_in_time_and_says_why() {
 fn a_process_that_ignores_the_signal_is_dead_soon_after_the_limit() {
     let world = World::new();
     let mut spec = spec(&world, STUBBORN, in_ms(300, 500));
-    // What a person would grant does not count.
+    // The grace of the spec does not apply.
     spec.grace_ms = 600_000;
     let ending = start(&spec).settled();
     let now = boot_ms();
@@ -54,22 +54,22 @@ fn a_process_that_ignores_the_signal_is_dead_soon_after_the_limit() {
 }
 
 #[test]
-fn a_stop_that_is_under_way_is_hurried_by_the_limit() {
+fn the_limit_shortens_a_stop_in_progress() {
     let world = World::new();
     let mut talk = start(&spec(&world, STUBBORN, in_ms(600, 700)));
     world.pids(2);
     talk.session.kill(Duration::from_secs(600));
     let ending = talk.settled();
-    assert_eq!((ending.signal, ending.stopped, ending.lapsed), (Some(9), true, false), "somebody wanted that");
+    assert_eq!((ending.signal, ending.stopped, ending.lapsed), (Some(9), true, false), "the kill came before the limit");
 }
 
 #[test]
-fn a_renewed_session_goes_on() {
+fn a_renewed_session_continues() {
     let world = World::new();
     let mut talk = start(&spec(&world, POLITE, in_ms(300, 20_000)));
     talk.started();
     let first = keeper::status(&world.record()).unwrap().limit.unwrap();
-    // Several times over, each renewal before the one before it is over.
+    // Several renewals, each before the previous limit is reached.
     while boot_ms() < first.ask_ms + 900 {
         let limit = in_ms(300, 20_000);
         talk.session.renew(limit);
@@ -82,7 +82,7 @@ fn a_renewed_session_goes_on() {
 }
 
 #[test]
-fn a_renewal_may_shorten_what_is_left() {
+fn a_renewal_may_shorten_the_limit() {
     let world = World::new();
     let mut talk = start(&spec(&world, POLITE, in_ms(600_000, 600_000)));
     world.pids(1);
@@ -102,7 +102,7 @@ fn a_renewal_that_comes_too_late_changes_nothing() {
 }
 
 #[test]
-fn only_the_owner_renews_and_an_adopter_does() {
+fn only_the_current_owner_renews() {
     let world = World::new();
     let first = in_ms(2_000, 20_000);
     let mut owner = start(&spec(&world, POLITE, first));
@@ -121,7 +121,7 @@ fn only_the_owner_renews_and_an_adopter_does() {
 }
 
 #[test]
-fn the_limit_holds_without_anybody_and_the_record_keeps_it() {
+fn the_limit_ends_a_session_without_a_runner_and_is_recorded() {
     let world = World::new();
     let spec = spec(&world, POLITE, in_ms(800, 20_000));
     fs::write(world.path("spec"), serde_json::to_vec(&spec).unwrap()).unwrap();
@@ -135,7 +135,7 @@ fn the_limit_holds_without_anybody_and_the_record_keeps_it() {
 }
 
 #[test]
-fn what_comes_after_its_limit_is_not_started() {
+fn a_session_past_its_limit_is_not_started() {
     let world = World::new();
     let ending = start(&spec(&world, POLITE, Limit::default())).settled();
     assert!(ending.lapsed && ending.error.is_some(), "{ending:?}");
@@ -143,7 +143,7 @@ fn what_comes_after_its_limit_is_not_started() {
 }
 
 #[test]
-fn what_ended_before_its_limit_has_not_lapsed() {
+fn a_session_that_ended_before_its_limit_has_not_lapsed() {
     let world = World::new();
     let mut talk = start(&spec(&world, "sleep 60 & exit 7", in_ms(500, 600)));
     let ending = talk.settled();
@@ -152,7 +152,7 @@ fn what_ended_before_its_limit_has_not_lapsed() {
 }
 
 #[test]
-fn the_tree_is_dead_before_others_may_count_on_it() {
+fn the_limit_ends_the_tree_before_the_lease_expires() {
     let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
     assert_eq!(Limit::after(1_000, minute, 5 * second), Limit { ask_ms: 41_000, kill_ms: 46_000 });
     assert_eq!(Limit::after(1_000, minute, minute), Limit { ask_ms: 41_000, kill_ms: 51_000 });

@@ -1,4 +1,4 @@
-//! A nudge reaches the whole tree of a session, wakes up what was stopped, and ends nobody. And how the log begins.
+//! A nudge reaches the entire tree of a session, continues stopped processes, and ends none. Also, the first line of the log.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rustix::process::Signal;
 
 use crate::world::{World, alive, signal, start, until};
 
-/// Whether a process was stopped.
+/// Whether a process is stopped.
 fn is_stopped(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 #[test]
-fn a_nudge_lets_a_stopped_tree_go_on() {
+fn a_nudge_continues_a_stopped_tree() {
     let world = World::new();
     // A child that waits for a grandchild in a session of its own, which waits for a file.
     let grandchild = "echo $$ >> pids; while [ ! -e go ]; do sleep 0.01; done; echo went";
@@ -25,7 +25,7 @@ fn a_nudge_lets_a_stopped_tree_go_on() {
     pids.iter().for_each(|pid| signal(*pid, Signal::STOP));
     until("both are stopped", || pids.iter().all(|pid| is_stopped(*pid)).then_some(()));
     std::fs::write(world.path("go"), "").unwrap();
-    assert_eq!(world.log(), "", "nobody saw the file");
+    assert_eq!(world.log(), "", "no process has seen the file");
     talk.session.nudge(1);
     assert_eq!(talk.next(), Notice::Nudged { effect_id: 1 });
     let ending = talk.settled();
@@ -34,7 +34,7 @@ fn a_nudge_lets_a_stopped_tree_go_on() {
 }
 
 #[test]
-fn a_nudge_reaches_a_grandchild_that_listens_and_does_not_end_one_that_does_not() {
+fn a_nudge_signals_only_processes_with_a_handler() {
     let world = World::new();
     let listens = r#"trap "echo heard; exit 0" USR1; echo $$ >> pids; while :; do sleep 0.01; done"#;
     let deaf = "echo $$ >> pids; while [ ! -e go ]; do sleep 0.01; done; echo unharmed";
@@ -43,7 +43,7 @@ fn a_nudge_reaches_a_grandchild_that_listens_and_does_not_end_one_that_does_not(
     let pids = world.pids(2);
     talk.session.nudge(1);
     assert_eq!(talk.next(), Notice::Nudged { effect_id: 1 });
-    until("the one that listens has said so", || world.log().contains("heard\nleft\n").then_some(()));
+    until("the process with a handler has got the signal", || world.log().contains("heard\nleft\n").then_some(()));
     assert_eq!(pids.iter().filter(|pid| alive(**pid)).count(), 1);
     std::fs::write(world.path("go"), "").unwrap();
     assert_eq!(talk.settled().code, Some(0));
@@ -69,16 +69,16 @@ fn a_nudge_makes_no_program_open_its_debugger() {
 }
 
 #[test]
-fn a_nudge_is_no_sign_of_life() {
+fn a_nudge_does_not_count_as_activity() {
     let world = World::new();
     let mut talk = world.start("while [ ! -e go ]; do sleep 0.01; done");
     talk.started();
     let quiet = || keeper::status(&world.record()).unwrap().quiet_ms;
-    until("it was quiet for a while", || (quiet() >= 50).then_some(()));
+    until("the session was quiet for a while", || (quiet() >= 50).then_some(()));
     let before = quiet();
     talk.session.nudge(1);
     assert_eq!(talk.next(), Notice::Nudged { effect_id: 1 });
-    assert!(quiet() >= before, "the keeper's own line is not the session's");
+    assert!(quiet() >= before, "the keeper's own line does not count");
     talk.session.kill(Duration::ZERO);
     talk.settled();
 }
@@ -93,7 +93,7 @@ fn the_banner_begins_the_log() {
 }
 
 #[test]
-fn the_banner_is_there_also_when_nothing_could_be_started() {
+fn the_banner_is_logged_even_if_the_program_does_not_start() {
     let world = World::new();
     let banner = Some("starting restart #0".to_owned());
     let argv = vec!["/nowhere/at/all".into()];

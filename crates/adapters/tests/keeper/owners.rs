@@ -1,4 +1,4 @@
-//! Who owns a session, and how it is handed over.
+//! The owner of a session, and how ownership moves.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use banksman_adapters::keeper::{self, Found, Notice, Refusal};
 
 use crate::world::{PROGRAM, World, alive, start, until};
 
-/// Runs until a file `go` is there.
+/// Runs until a file `go` exists.
 const WAIT: &str = "touch up; while [ ! -e go ]; do sleep 0.01; done; echo done; exit 9";
 
 fn go(world: &World) {
@@ -48,7 +48,7 @@ fn an_adopted_session_can_be_killed() {
 }
 
 #[test]
-fn an_ending_that_nobody_acknowledges_stays() {
+fn an_unacknowledged_ending_stays() {
     let world = World::new();
     let mut talk = world.start("exit 9");
     let ending = talk.ended();
@@ -61,7 +61,7 @@ fn an_ending_that_nobody_acknowledges_stays() {
     assert_eq!((record.owner_epoch, found), (5, ending));
     assert_eq!(world.list("sockets"), Vec::<String>::new());
     assert_eq!(keeper::adopt(&world.record(), 6).unwrap_err().kind(), std::io::ErrorKind::NotConnected);
-    // A late acknowledgement removes what the keeper has left.
+    // A late acknowledgement removes the record that the keeper has left.
     talk.session.acknowledge();
     assert_eq!(world.list("runs"), Vec::<String>::new());
 }
@@ -86,11 +86,11 @@ fn an_acknowledged_ending_leaves_only_the_log() {
     world.wait_for("up");
     keeper::status(&world.record()).unwrap();
     assert_eq!(world.list("sockets").len(), 1);
-    assert!(!keeper::forget(&world.record()).unwrap(), "it lives");
+    assert!(!keeper::forget(&world.record()).unwrap(), "the keeper lives");
     go(&world);
     talk.ended();
     talk.session.acknowledge();
-    // By the keeper alone: the session is not looked at any more.
+    // The keeper alone removes its files: the client does not read the session any more.
     until("the keeper has removed its files", || {
         (world.list("runs").is_empty() && world.list("sockets").is_empty()).then_some(())
     });
@@ -98,7 +98,7 @@ fn an_acknowledged_ending_leaves_only_the_log() {
 }
 
 #[test]
-fn an_acknowledgement_before_the_end_is_none() {
+fn an_acknowledgement_before_the_end_is_ignored() {
     let world = World::new();
     let mut talk = world.start(WAIT);
     talk.session.acknowledge();
@@ -110,7 +110,7 @@ fn an_acknowledgement_before_the_end_is_none() {
 }
 
 #[test]
-fn the_newest_owner_has_the_session() {
+fn the_highest_epoch_owns_the_session() {
     let world = World::new();
     let mut first = world.start(WAIT);
     let pids = first.started();
@@ -135,19 +135,19 @@ fn the_newest_owner_has_the_session() {
 }
 
 #[test]
-fn the_same_owner_may_come_again() {
+fn the_same_owner_may_adopt_again() {
     let world = World::new();
     drop(world.start(WAIT));
     world.wait_for("up");
     let mut talk = world.adopt(5);
     talk.started();
-    until("it has an owner", || keeper::status(&world.record()).unwrap().owned.then_some(()));
+    until("the session has an owner", || keeper::status(&world.record()).unwrap().owned.then_some(()));
     go(&world);
     assert_eq!(talk.settled().code, Some(9));
 }
 
 #[test]
-fn a_socket_is_private_and_reached_behind_a_long_path() {
+fn a_socket_is_private_and_works_behind_a_long_path() {
     let world = World::new();
     let mut spec = world.spec(WAIT);
     spec.sockets = world.path(&"s".repeat(200));
@@ -170,10 +170,10 @@ fn garbage_closes_only_the_stream_it_comes_from() {
     let socket = world.live().socket;
     let dir = File::open(socket.parent().unwrap()).unwrap();
     let short = format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), socket.file_name().unwrap().to_str().unwrap());
-    let say = |text: &[u8]| {
+    let send = |text: &[u8]| {
         let mut stream = UnixStream::connect(&short).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // It may be closed before all is written.
+        // The stream may be closed before all is written.
         stream.write_all(text).ok();
         let mut answer = String::new();
         match stream.read_to_string(&mut answer) {
@@ -181,12 +181,12 @@ fn garbage_closes_only_the_stream_it_comes_from() {
             _ => answer,
         }
     };
-    assert_eq!(say(b"hello\n"), "");
-    assert_eq!(say(b"{\"v\":1,\"is\":{\"kill\":{\"epoch\":\"high\"}}}\n"), "");
-    assert_eq!(say(&b"x".repeat(9 * 1024 * 1024)), "");
-    let told = say(b"{\"v\":2,\"is\":{\"sing\":{}}}\n");
-    assert_eq!(told, "{\"v\":1,\"is\":{\"refused\":{\"version\":{\"keeper\":1}}}}\n");
-    // Idle ones do not keep others out.
+    assert_eq!(send(b"hello\n"), "");
+    assert_eq!(send(b"{\"v\":1,\"is\":{\"kill\":{\"epoch\":\"high\"}}}\n"), "");
+    assert_eq!(send(&b"x".repeat(9 * 1024 * 1024)), "");
+    let answer = send(b"{\"v\":2,\"is\":{\"sing\":{}}}\n");
+    assert_eq!(answer, "{\"v\":1,\"is\":{\"refused\":{\"version\":{\"keeper\":1}}}}\n");
+    // Idle connections do not keep others out.
     let idle: Vec<UnixStream> = (0..40).map(|_| UnixStream::connect(&short).unwrap()).collect();
     assert!(keeper::status(&world.record()).unwrap().owned);
     drop(idle);
@@ -195,10 +195,10 @@ fn garbage_closes_only_the_stream_it_comes_from() {
 }
 
 #[test]
-fn what_is_asked_at_once_is_heard() {
+fn a_request_right_after_the_start_is_handled() {
     let world = World::new();
     let mut talk = world.start(WAIT);
-    // Long before the keeper has read what it is to keep.
+    // Long before the keeper has read its first line.
     talk.session.kill(Duration::ZERO);
     assert!(talk.settled().stopped);
 }

@@ -1,4 +1,4 @@
-//! Keepers that keep one session after the other.
+//! Keepers that are reused.
 
 use banksman_adapters::keeper::{Keepers, Spec};
 use rustix::process::Signal;
@@ -22,7 +22,7 @@ fn run(world: &World, keepers: &mut Keepers, n: u32) -> i32 {
     let (keeper, _) = talk.started();
     assert_eq!(talk.ended().code, Some(i32::try_from(n).unwrap()));
     keepers.acknowledge(talk.session);
-    until("the keeper has said what it does next", || {
+    until("the keeper has reported whether it stays", || {
         keepers.tend();
         (keepers.descriptors().count() == 0).then_some(())
     });
@@ -30,7 +30,7 @@ fn run(world: &World, keepers: &mut Keepers, n: u32) -> i32 {
 }
 
 #[test]
-fn one_keeper_keeps_one_session_after_the_other() {
+fn a_keeper_is_reused_for_the_next_session() {
     let world = World::new();
     let mut keepers = Keepers::of(PROGRAM.into());
     let first = run(&world, &mut keepers, 1);
@@ -40,11 +40,11 @@ fn one_keeper_keeps_one_session_after_the_other() {
     }
     assert_eq!(world.list("runs"), Vec::<String>::new(), "every record is removed");
     drop(keepers);
-    until("it ends with the one who started it", || (!alive(first)).then_some(()));
+    until("the keeper ends with its owner", || (!alive(first)).then_some(()));
 }
 
 #[test]
-fn one_keeper_stays_however_long_there_is_nothing_to_do() {
+fn one_idle_keeper_always_stays() {
     let world = World::new();
     let mut keepers = Keepers::of(PROGRAM.into());
     let sessions = [1, 2].map(|n| keepers.start(&spec(&world, n, "true")).unwrap());
@@ -59,7 +59,7 @@ fn one_keeper_stays_however_long_there_is_nothing_to_do() {
         keepers.tend();
         keepers.next_deadline()
     });
-    until("one of them is let go", || {
+    until("one of them is dismissed", || {
         keepers.tend();
         keepers.next_deadline().is_none().then_some(())
     });
@@ -69,21 +69,22 @@ fn one_keeper_stays_however_long_there_is_nothing_to_do() {
 }
 
 #[test]
-fn a_keeper_that_was_killed_or_asked_to_end_is_not_given_another_session() {
+fn a_killed_or_terminated_keeper_gets_no_other_session() {
     for how in [Signal::KILL, Signal::TERM] {
         let world = World::new();
         let mut keepers = Keepers::of(PROGRAM.into());
         let first = run(&world, &mut keepers, 1);
         signal(first, how);
         if how == Signal::KILL {
-            until("it is dead", || (!alive(first)).then_some(()));
+            until("the keeper is dead", || (!alive(first)).then_some(()));
             assert_ne!(run(&world, &mut keepers, 2), first);
         } else {
-            // It has not noticed yet, or it has: the session is kept by another one, or its keeper is gone without a record.
+            // If the keeper has handled the signal already, another one keeps the session; if not, it ends without
+            // making a record.
             let session = keepers.start(&spec(&world, 2, "true")).unwrap();
             let mut talk = Talk::new(session);
             let begun = talk.begun();
-            assert!(begun.is_none_or(|keeper| keeper != first), "a keeper that was asked to end has started something");
+            assert!(begun.is_none_or(|keeper| keeper != first), "a terminated keeper has started a session");
         }
     }
 }

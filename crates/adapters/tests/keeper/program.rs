@@ -1,11 +1,11 @@
-//! The keeper of the tests, a runner to be killed, and a measurement.
+//! The keeper for the tests, a runner that tests kill, and a benchmark.
 //!
 //! ```text
-//! banksman-keeper-test hold SPEC              starts a session and waits for its end
-//! banksman-keeper-test fell SCRIPT            runs a script, then ends all that it has left behind
-//! banksman-keeper-test mind MS SCRIPT [WANT]  runs a script under a supervisor and prints what it came to; with WANT, only while its
-//!                                             standard input is open
-//! banksman-keeper-test bench N PARALLEL DIR   runs `sh -c true` N times and prints sessions per second
+//! banksman-keeper-test hold SPEC                   starts a session and waits for its end
+//! banksman-keeper-test end SCRIPT                  runs a script, then ends all processes that it has left behind
+//! banksman-keeper-test supervise MS SCRIPT [WANT]  runs a script under a supervisor and prints the result; with WANT, only while its
+//!                                                  standard input is open
+//! banksman-keeper-test bench N PARALLEL DIR        runs `sh -c true` N times and prints sessions per second
 //! ```
 
 use std::error::Error;
@@ -29,9 +29,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     match words[..] {
         [_, "hold", spec] => hold(Path::new(spec))?,
-        [_, "fell", script] => fell(script)?,
-        [_, "mind", limit, script] => mind(limit.parse()?, script, None)?,
-        [_, "mind", limit, script, _] => mind(limit.parse()?, script, Some(io::stdin().as_fd()))?,
+        [_, "end", script] => end(script)?,
+        [_, "supervise", limit, script] => supervise(limit.parse()?, script, None)?,
+        [_, "supervise", limit, script, _] => supervise(limit.parse()?, script, Some(io::stdin().as_fd()))?,
         [_, "bench", sessions, parallel, dir] => bench(sessions.parse()?, parallel.parse()?, Path::new(dir))?,
         _ => return Ok(ExitCode::FAILURE),
     }
@@ -46,14 +46,14 @@ fn hold(spec: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn fell(script: &str) -> Result<(), Box<dyn Error>> {
+fn end(script: &str) -> Result<(), Box<dyn Error>> {
     set_child_subreaper(Some(getpid()))?;
     Command::new("sh").args(["-c", script]).status()?;
     tree::end_descendants(Duration::from_secs(10));
     Ok(())
 }
 
-fn mind(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Box<dyn Error>> {
+fn supervise(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Box<dyn Error>> {
     let task = command_supervisor::Task {
         argv: script.split_whitespace().next().map_or_else(Vec::new, |program| match program {
             "/nowhere" => vec![program.into()],
@@ -66,11 +66,11 @@ fn mind(limit: u64, script: &str, stop: Option<BorrowedFd<'_>>) -> Result<(), Bo
         stop,
         keep: 10,
     };
-    let minded = command_supervisor::run(task)?;
-    let (stdout, stderr) = (String::from_utf8(minded.stdout.bytes)?, minded.stderr.last_line());
+    let report = command_supervisor::run(task)?;
+    let (stdout, stderr) = (String::from_utf8(report.stdout.bytes)?, report.stderr.last_line());
     #[expect(clippy::print_stdout, reason = "this is its purpose")]
     {
-        print!("{:?} {stdout:?} {} {stderr:?}", minded.end, minded.stdout.is_cut);
+        print!("{:?} {stdout:?} {} {stderr:?}", report.end, report.stdout.is_cut);
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ fn a_run_with_a_record_is_not_started_again() {
     fs::write(world.path("go"), "").unwrap();
     first.ended();
     assert_eq!(first.next(), Notice::Gone);
-    assert!(matches!(until("it is gone", || not_live(&world)), Found::Ended(..)));
+    assert!(matches!(until("the keeper is gone", || not_live(&world)), Found::Ended(..)));
     assert!(matches!(keeper::write_tombstone(&world.record()).unwrap(), Found::Ended(..)), "too late");
     assert_eq!(world.start(LIVE).next(), Notice::Refused(Refusal::RecordExists));
     assert_eq!(fs::read_to_string(world.path("starts")).unwrap(), "started\n");
@@ -31,7 +31,7 @@ fn not_live(world: &World) -> Option<Found> {
 }
 
 #[test]
-fn a_buried_run_never_starts() {
+fn a_run_with_a_tombstone_never_starts() {
     let world = World::new();
     assert_eq!(world.find(), Found::Nothing);
     for _ in 0..2 {
@@ -43,11 +43,11 @@ fn a_buried_run_never_starts() {
     assert_eq!(talk.next(), Notice::Gone);
     assert!(!world.path("starts").exists());
     assert!(keeper::forget(&world.record()).unwrap());
-    assert_eq!(world.find(), Found::Tombstone, "a keeper that was held up may still come");
+    assert_eq!(world.find(), Found::Tombstone, "a delayed keeper may still come");
 }
 
 #[test]
-fn of_many_that_start_at_once_one_does() {
+fn of_concurrent_starts_exactly_one_succeeds() {
     for _ in 0..5 {
         let world = World::new();
         let mut talks: Vec<_> = (0..6).map(|_| world.start("echo started >> starts; touch written; sleep 60")).collect();
@@ -64,27 +64,27 @@ fn of_many_that_start_at_once_one_does() {
 }
 
 #[test]
-fn of_a_start_and_a_burial_at_once_one_wins() {
+fn of_a_concurrent_start_and_tombstone_one_wins() {
     for _ in 0..40 {
         let world = World::new();
         let mut talk = world.start("echo started >> starts");
-        let buried = keeper::write_tombstone(&world.record()).unwrap();
+        let found = keeper::write_tombstone(&world.record()).unwrap();
         let notice = talk.next();
-        match buried {
+        match found {
             Found::Tombstone => assert_eq!(notice, Notice::Refused(Refusal::RecordExists)),
             Found::Live(_) | Found::Ended(..) => assert!(matches!(notice, Notice::Started { .. }), "{notice:?}"),
-            Found::Nothing | Found::Dead(_) => panic!("neither: {buried:?}"),
+            Found::Nothing | Found::Dead(_) => panic!("neither: {found:?}"),
         }
-        assert_eq!(buried == Found::Tombstone, !matches!(notice, Notice::Started { .. }));
-        if buried != Found::Tombstone {
+        assert_eq!(found == Found::Tombstone, !matches!(notice, Notice::Started { .. }));
+        if found != Found::Tombstone {
             talk.settled();
         }
-        assert_eq!(world.path("starts").exists(), buried != Found::Tombstone);
+        assert_eq!(world.path("starts").exists(), found != Found::Tombstone);
     }
 }
 
 #[test]
-fn a_record_that_cannot_be_made_is_said() {
+fn a_record_that_cannot_be_made_is_reported() {
     let world = World::new();
     let mut spec = world.spec("true");
     fs::write(world.path("file"), "").unwrap();
@@ -95,38 +95,42 @@ fn a_record_that_cannot_be_made_is_said() {
 }
 
 #[test]
-fn only_a_whole_ending_is_one_and_only_a_lock_is_life() {
+fn only_a_complete_ending_counts_and_only_a_lock_means_life() {
     let world = World::new();
     let mut talk = world.start("exit 9");
     talk.ended();
     assert_eq!(talk.next(), Notice::Gone);
     until("the keeper is gone", || not_live(&world));
-    let whole = fs::read(world.record()).unwrap();
-    let first = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    for length in 0..whole.len() {
-        fs::write(world.record(), &whole[..length]).unwrap();
+    let bytes = fs::read(world.record()).unwrap();
+    let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for length in 0..bytes.len() {
+        fs::write(world.record(), &bytes[..length]).unwrap();
         match world.find() {
             Found::Nothing => assert!(length < first, "{length}"),
             Found::Dead(_) => assert!(length >= first, "{length}"),
             other => panic!("{length}: {other:?}"),
         }
     }
-    // The keeper's pid and start belong to a process that lives, but is no keeper: nobody has the lock.
+    // The pid belongs to a live process that is no keeper: it does not hold the lock.
     let Found::Dead(record) = world.find() else { panic!("not dead") };
     let own = std::process::id();
-    let text = String::from_utf8(whole[..first].to_vec()).unwrap();
+    let text = String::from_utf8(bytes[..first].to_vec()).unwrap();
     let reused = text.replace(&format!("\"keeper_pid\":{}", record.keeper_pid), &format!("\"keeper_pid\":{own}"));
     assert_ne!(text, reused);
     fs::write(world.record(), reused).unwrap();
     assert!(matches!(world.find(), Found::Dead(record) if record.keeper_pid == i32::try_from(own).unwrap()));
-    // A file of zeros is what a power cut may leave.
+    // A power cut may leave a file of zeros.
     fs::write(world.record(), [0; 300]).unwrap();
     assert_eq!(world.find(), Found::Nothing);
-    assert_eq!(world.start("true").next(), Notice::Refused(Refusal::RecordExists), "it may have started before the power cut");
+    assert_eq!(
+        world.start("true").next(),
+        Notice::Refused(Refusal::RecordExists),
+        "the run may have started before the power cut"
+    );
 }
 
 #[test]
-fn those_who_look_do_not_see_each_other() {
+fn concurrent_readers_are_not_taken_for_a_keeper() {
     let world = World::new();
     let mut talk = world.start("exit 9");
     talk.ended();

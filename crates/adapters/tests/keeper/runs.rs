@@ -1,4 +1,4 @@
-//! How a program is run, and what becomes of its output.
+//! Running a program, and logging its output.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::world::{PROGRAM, World, signal, start, until};
 
 #[test]
-fn the_exit_code_is_told() {
+fn the_exit_code_is_reported() {
     let world = World::new();
     let ending = world.start("exit 7").settled();
     assert_eq!((ending.code, ending.signal, ending.error, ending.stopped), (Some(7), None, None, false));
@@ -17,7 +17,7 @@ fn the_exit_code_is_told() {
 }
 
 #[test]
-fn the_signal_is_told() {
+fn the_signal_is_reported() {
     let ending = World::new().start("kill -QUIT $$").settled();
     assert_eq!((ending.code, ending.signal, ending.stopped), (None, Some(3), false));
 }
@@ -39,23 +39,23 @@ fn without_output_there_is_no_log() {
 }
 
 #[test]
-fn much_output_comes_out_whole_or_is_cut_at_the_limit() {
+fn the_log_keeps_the_newest_output_up_to_its_limit() {
     let world = World::new();
     let mut spec = world.spec("seq 1 200000");
     spec.log_limit = 100_000;
     let ending = start(&spec).settled();
     assert_eq!(ending.log.bytes, 1_288_895);
     let kept = fs::read_to_string(world.path("logs/r-1.1")).unwrap() + &world.log();
-    assert!(kept.ends_with("\n199999\n200000\n"), "the newest is kept");
+    assert!(kept.ends_with("\n199999\n200000\n"), "the newest output is kept");
     assert!((100_000..=200_000).contains(&kept.len()), "{} are kept", kept.len());
     assert_eq!(ending.log.dropped, 1_288_895 - kept.len() as u64);
 }
 
 #[test]
-fn a_log_that_cannot_be_written_holds_nothing_up() {
+fn a_log_that_cannot_be_written_does_not_block_the_program() {
     let world = World::new();
     fs::write(world.path("logs"), "a file").unwrap();
-    // More than a pipe holds: it would hang if nobody read.
+    // More than a pipe holds: the program would hang if the keeper did not read.
     let ending = world.start("seq 1 100000; exit 3").settled();
     assert_eq!(ending.code, Some(3));
     assert_eq!((ending.log.bytes, ending.log.dropped), (588_895, 588_895));
@@ -64,7 +64,7 @@ fn a_log_that_cannot_be_written_holds_nothing_up() {
 }
 
 #[test]
-fn the_program_gets_what_is_said() {
+fn the_program_gets_its_environment_stdin_and_directories() {
     let world = World::new();
     fs::write(world.path("prompt"), "hello").unwrap();
     let plain = |name: &str| !["PATH", "PWD", "OLDPWD", "SHLVL", "_"].contains(&name);
@@ -81,11 +81,15 @@ fn the_program_gets_what_is_said() {
     start(&spec).settled();
     let cwd = world.path("").canonicalize().unwrap();
     assert_eq!(world.log(), format!("{}\nhello\npath a b\ngone\nmade/deep\n", cwd.display()));
-    assert_eq!((world.path("made/deep").exists(), world.path("made/used").exists()), (false, true), "an empty one is not kept");
+    assert_eq!(
+        (world.path("made/deep").exists(), world.path("made/used").exists()),
+        (false, true),
+        "an empty directory is removed"
+    );
 }
 
 #[test]
-fn without_an_input_there_is_an_empty_one() {
+fn without_an_input_stdin_is_dev_null() {
     let world = World::new();
     world.start("cat; readlink /proc/$$/fd/0; ls -l /proc/$$/fd").settled();
     let log = world.log();
@@ -99,7 +103,7 @@ fn the_program_begins_with_default_signals() {
     let spec = world.path("spec");
     let text = serde_json::to_vec(&world.spec("exec grep -E '^Sig(Blk|Ign)' /proc/self/status")).unwrap();
     fs::write(&spec, text).unwrap();
-    // As under nohup, in the background of a script.
+    // The signals are ignored as under nohup, in the background of a script.
     let runner = format!("trap '' HUP INT QUIT PIPE; exec {PROGRAM} hold {}", spec.display());
     assert!(Command::new("sh").args(["-c", &runner]).status().unwrap().success());
     let masks: Vec<u64> = world.log().lines().map(|line| u64::from_str_radix(&line[8..], 16).unwrap()).collect();
@@ -108,7 +112,7 @@ fn the_program_begins_with_default_signals() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_said_in_words() {
+fn a_missing_program_is_reported_in_words() {
     let world = World::new();
     let mut spec = world.spec("");
     spec.argv = vec!["no-such-program".into()];
@@ -119,7 +123,7 @@ fn a_program_that_is_not_there_is_said_in_words() {
 }
 
 #[test]
-fn what_else_can_be_missing_is_said_in_words() {
+fn other_start_errors_are_reported_in_words() {
     let world = World::new();
     let missing = world.path("missing");
     let mut cwd = world.spec("true");
@@ -128,14 +132,14 @@ fn what_else_can_be_missing_is_said_in_words() {
     stdin.stdin = Some(missing.clone());
     let mut argv = world.spec("true");
     argv.argv.clear();
-    let told = [cwd, stdin, argv].map(|spec| start(&spec).settled().error.unwrap());
-    assert_eq!(told[0], format!("cannot start in {missing:?}: No such file or directory"));
-    assert_eq!(told[1], format!("cannot read {missing:?}: No such file or directory"));
-    assert_eq!(told[2], "there is no program to start");
+    let errors = [cwd, stdin, argv].map(|spec| start(&spec).settled().error.unwrap());
+    assert_eq!(errors[0], format!("cannot start in {missing:?}: No such file or directory"));
+    assert_eq!(errors[1], format!("cannot read {missing:?}: No such file or directory"));
+    assert_eq!(errors[2], "there is no program to start");
 }
 
 #[test]
-fn a_nudge_is_done_once_and_kills_nobody() {
+fn a_nudge_is_done_once_and_kills_no_process() {
     let world = World::new();
     let mut talk = world.start("touch up; while [ ! -e go ]; do sleep 0.01; done; exit 4");
     talk.started();
@@ -151,9 +155,9 @@ fn a_nudge_is_done_once_and_kills_nobody() {
 }
 
 #[test]
-fn a_nudge_reaches_who_listens() {
+fn a_nudge_reaches_a_process_with_a_handler() {
     let world = World::new();
-    // No children: between its fork and `exec` one has the handler of the shell, gets the signal too, and dies of it.
+    // Without children: between fork and `exec` a child has the handler of the shell, gets the signal too, and dies of it.
     let mut talk = world.start("trap 'echo heard; exit 5' USR1; touch up; while :; do :; done");
     talk.started();
     world.wait_for("up");
@@ -164,7 +168,7 @@ fn a_nudge_reaches_who_listens() {
 }
 
 #[test]
-fn only_term_moves_a_keeper() {
+fn only_sigterm_stops_a_keeper() {
     let world = World::new();
     let mut talk = world.start("touch up; sleep 60");
     let (keeper_pid, child_pid) = talk.started();
@@ -180,7 +184,7 @@ fn only_term_moves_a_keeper() {
 }
 
 #[test]
-fn what_is_too_large_or_unclear_is_refused_at_once() {
+fn an_oversized_or_relative_spec_is_refused_at_once() {
     let world = World::new();
     let mut large = world.spec("true");
     large.env = vec![("LARGE".into(), "x".repeat(2 << 20).into())];
@@ -197,14 +201,14 @@ fn what_is_too_large_or_unclear_is_refused_at_once() {
 }
 
 #[test]
-fn nobody_is_left_to_be_reaped() {
+fn ended_keepers_are_reaped() {
     let world = World::new();
     let mut talk = world.start("true");
     let (keeper_pid, _) = talk.started();
     talk.settled();
     drop(talk);
     until("the keeper is reaped", || {
-        // Whichever comes first: the end of this session, or the next start in this process.
+        // The end of this session or the next start in this process reaps it, whichever comes first.
         World::new().start("true").settled();
         (!std::path::Path::new(&format!("/proc/{keeper_pid}")).exists()).then_some(())
     });

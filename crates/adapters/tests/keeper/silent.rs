@@ -9,10 +9,10 @@ use rustix::process::Signal;
 
 use crate::world::{Talk, World, signal, until};
 
-/// A session that stops its keeper, perhaps before that can tell anything.
+/// A session that stops its keeper, maybe before the keeper can send any notice.
 fn stopped(world: &World, script: &str) -> (Talk, keeper::Record) {
     let talk = world.start(script);
-    let record = until("it is stopped", || match world.find() {
+    let record = until("the keeper is stopped", || match world.find() {
         Found::Live(record) if keeper::is_stopped(&record) => Some(record),
         _ => None,
     });
@@ -20,14 +20,14 @@ fn stopped(world: &World, script: &str) -> (Talk, keeper::Record) {
 }
 
 #[test]
-fn a_stopped_keeper_is_told_from_one_that_answers() {
+fn a_stopped_keeper_is_distinguished_from_one_that_answers() {
     let world = World::new();
     let mut talk = world.start("sleep 60");
     talk.next();
     assert_eq!(keeper::silence(&world.record(), Duration::from_secs(20)), None);
     let record = world.live();
     signal(record.keeper_pid, Signal::STOP);
-    until("it is stopped", || keeper::is_stopped(&record).then_some(()));
+    until("the keeper is stopped", || keeper::is_stopped(&record).then_some(()));
     assert_eq!(keeper::silence(&world.record(), Duration::from_secs(20)), Some(Silence::Stopped));
     let began = Instant::now();
     let error = keeper::status_within(&world.record(), Duration::from_millis(50)).unwrap_err();
@@ -38,20 +38,20 @@ fn a_stopped_keeper_is_told_from_one_that_answers() {
 }
 
 #[test]
-fn a_session_that_is_to_end_is_not_waited_for_if_its_keeper_is_stopped() {
+fn await_end_returns_early_if_the_keeper_is_stopped() {
     let world = World::new();
     let (mut talk, record) = stopped(&world, "kill -STOP $PPID; sleep 600 & sleep 600");
     talk.session.kill(Duration::from_secs(60));
     let (found, silence) = keeper::await_end(&world.record(), Duration::from_secs(60)).unwrap();
     assert_eq!((found.keeper_pid, silence), (record.keeper_pid, Silence::Stopped));
     assert!(keeper::kill(&found).unwrap());
-    until("it is dead", || matches!(world.find(), Found::Dead(_)).then_some(()));
+    until("the keeper is dead", || matches!(world.find(), Found::Dead(_)).then_some(()));
     assert!(keeper::sweep(&found, Duration::ZERO).unwrap().left.is_empty());
-    assert!(!keeper::kill(&found).unwrap(), "its pid is nobody's, or another's");
+    assert!(!keeper::kill(&found).unwrap(), "its pid is unused or reused");
 }
 
 #[test]
-fn one_that_ends_its_session_is_left_alone() {
+fn await_end_waits_for_a_keeper_that_ends_its_session() {
     let world = World::new();
     let mut talk = world.start("sleep 600");
     talk.next();
@@ -61,19 +61,19 @@ fn one_that_ends_its_session_is_left_alone() {
 }
 
 #[test]
-fn a_keeper_that_ends_before_it_begins_tells_how() {
+fn a_keeper_that_exits_at_once_reports_its_status() {
     let world = World::new();
     let mut session = keeper::start_from(Path::new("/bin/false"), &world.spec("true")).unwrap();
-    let notices = until("it is gone", || Some(session.notices()).filter(|notices| !notices.is_empty()));
+    let notices = until("the keeper is gone", || Some(session.notices()).filter(|notices| !notices.is_empty()));
     assert_eq!(notices, [Notice::Gone]);
     assert!(session.is_own());
-    // Unless it takes long to die.
+    // The status is missing if the process takes long to exit.
     assert!(session.exit().is_none_or(|exit| exit.code() == Some(1)));
     assert_eq!(world.find(), Found::Nothing);
 }
 
 #[test]
-fn an_order_that_nobody_reads_waits_in_the_session() {
+fn an_unread_spawn_request_is_buffered() {
     let world = World::new();
     let mut spec = world.spec("true");
     spec.env = (0..40).map(|n| (format!("V{n}"), "x".repeat(20_000).into())).collect();

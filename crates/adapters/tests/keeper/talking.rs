@@ -1,4 +1,4 @@
-//! Sessions that are talked to while they live: through a pipe, and as a terminal.
+//! Talking to live sessions: through a pipe, and through a terminal.
 
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn session(world: &World, input: Option<InputKind>, script: &str) -> Talk {
     talk
 }
 
-/// One who is attached, with all that it has seen.
+/// An attached client, with all output that it has received.
 struct Watcher {
     talker: Talker,
     is_typist: bool,
@@ -59,7 +59,7 @@ fn a_message_is_written_into_a_pipe_once() {
         Presence { input: Some(InputKind::Pipe), has_typist: false, has_turns: false }
     );
     assert_eq!(keeper::send_message(&record, "m-1", "one", DEADLINE).unwrap(), Delivery::Written);
-    assert_eq!(keeper::send_message(&record, "m-1", "one", DEADLINE).unwrap(), Delivery::Taken, "it was there before");
+    assert_eq!(keeper::send_message(&record, "m-1", "one", DEADLINE).unwrap(), Delivery::Taken, "the message was sent before");
     assert_eq!(keeper::send_message(&record, "m-2", "two\nthree", DEADLINE).unwrap(), Delivery::Written);
     keeper::close_input(&record, DEADLINE).unwrap();
     talk.ended();
@@ -67,7 +67,7 @@ fn a_message_is_written_into_a_pipe_once() {
 }
 
 #[test]
-fn a_session_without_input_says_so() {
+fn a_session_without_input_refuses_messages() {
     let world = World::new();
     let _talk = session(&world, None, "sleep 60");
     assert_eq!(keeper::ping(&world.record(), DEADLINE).unwrap(), Presence { input: None, has_typist: false, has_turns: false });
@@ -76,7 +76,7 @@ fn a_session_without_input_says_so() {
 }
 
 #[test]
-fn a_program_that_does_not_read_holds_nobody_up() {
+fn a_program_that_does_not_read_blocks_no_client() {
     let world = World::new();
     let mut talk = session(&world, Some(InputKind::Pipe), "touch begun; while [ ! -e go ]; do sleep 0.01; done; wc -c");
     world.wait_for("begun");
@@ -86,7 +86,7 @@ fn a_program_that_does_not_read_holds_nobody_up() {
     assert_eq!(send("m-2").unwrap(), Delivery::Taken);
     let refused = send("m-3");
     assert!(matches!(refused, Err(TalkError::Refused(InputRefusal::Full { .. }))), "{refused:?}");
-    // The keeper answers all the same.
+    // The keeper still answers.
     assert!(!keeper::status(&world.record()).unwrap().stopping);
     std::fs::write(world.path("go"), "").unwrap();
     keeper::close_input(&world.record(), DEADLINE).unwrap();
@@ -95,7 +95,7 @@ fn a_program_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
-fn a_terminal_is_one() {
+fn a_terminal_session_has_a_tty_of_the_size_of_its_client() {
     let world = World::new();
     let script = "test -t 0 && test -t 1 && echo tty; stty size; read -r line; echo \"read $line\"; stty size; sleep 60";
     let _talk = session(&world, Some(InputKind::Terminal), script);
@@ -107,7 +107,7 @@ fn a_terminal_is_one() {
 }
 
 #[test]
-fn several_watch_and_one_types() {
+fn several_clients_watch_and_one_types() {
     let world = World::new();
     let _talk = session(&world, Some(InputKind::Terminal), "while read -r line; do echo \"read $line\"; done");
     let mut first = Watcher::attach(&world, Typist::IfFree);
@@ -122,33 +122,33 @@ fn several_watch_and_one_types() {
     // The right to type moves, and ends with the connection.
     let third = Watcher::attach(&world, Typist::Take);
     assert!(third.is_typist);
-    until("the first is told", || {
+    until("the first client is notified", || {
         first.receive();
         first.moved.then_some(())
     });
     drop(third);
-    until("nobody types", || (!keeper::ping(&world.record(), DEADLINE).unwrap().has_typist).then_some(()));
+    until("no client types", || (!keeper::ping(&world.record(), DEADLINE).unwrap().has_typist).then_some(()));
     assert_eq!(keeper::send_message(&world.record(), "m-1", "by message", DEADLINE).unwrap(), Delivery::Written);
     second.until_seen("read by message");
     assert!(!String::from_utf8_lossy(&second.seen).contains("read not me"));
 }
 
 #[test]
-fn a_late_watcher_is_shown_the_end_and_a_slow_watcher_is_dropped() {
+fn a_late_watcher_gets_recent_output_and_a_slow_one_is_dropped() {
     let world = World::new();
     let script = "seq -w 1 20000; echo filled; read -r line; seq -w 1 600000; echo over; sleep 60";
     let _talk = session(&world, Some(InputKind::Terminal), script);
-    until("it is filled", || world.log().contains("filled").then_some(()));
+    until("the output is filled", || world.log().contains("filled").then_some(()));
     let slow = Watcher::attach(&world, Typist::Never);
     let mut watcher = Watcher::attach(&world, Typist::IfFree);
     watcher.until_seen("filled");
     assert!(watcher.seen.len() <= 64 * 1024, "{}", watcher.seen.len());
-    assert!(!watcher.seen.starts_with(b"00001\r"), "only the last of it");
-    // 5 MB of output, which is 6 MB as lines to a watcher: one who reads nothing is cut off, the others see all of it.
+    assert!(!watcher.seen.starts_with(b"00001\r"), "only the last output");
+    // 5 MB of output, which is 6 MB as lines to a watcher: one that reads nothing is disconnected, the others get all of it.
     watcher.talker.type_in(b"go\r");
     watcher.until_seen("600000\r\nover");
     let mut slow = slow;
-    until("it was cut off", || {
+    until("the slow watcher was disconnected", || {
         slow.receive();
         slow.ended.then_some(())
     });
@@ -156,7 +156,7 @@ fn a_late_watcher_is_shown_the_end_and_a_slow_watcher_is_dropped() {
 }
 
 #[test]
-fn those_who_watch_are_told_of_the_end() {
+fn watchers_are_notified_of_the_end() {
     let world = World::new();
     let mut talk = session(&world, Some(InputKind::Terminal), "read -r line; echo last");
     let mut watcher = Watcher::attach(&world, Typist::IfFree);
@@ -170,7 +170,7 @@ fn those_who_watch_are_told_of_the_end() {
 }
 
 #[test]
-fn a_session_is_nudged_by_hand() {
+fn a_client_can_nudge_a_session() {
     let world = World::new();
     let script = "trap 'touch nudged' USR1; touch begun; while [ ! -e nudged ]; do sleep 0.01; done";
     let mut talk = session(&world, None, script);

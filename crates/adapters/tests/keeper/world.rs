@@ -1,4 +1,4 @@
-//! A directory for sessions, and what a test does with them.
+//! A directory for sessions, and helpers for them.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -10,14 +10,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::Timespec;
 
-/// Nothing that a test waits for takes longer, unless it is broken.
+/// The longest time that a test waits for any event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_banksman-keeper-test");
 
 pub(crate) struct World(tempfile::TempDir);
 
-/// A session, with the notices that the test has not looked at yet.
+/// A session, with its unread notices.
 pub(crate) struct Talk {
     pub(crate) session: Session,
     notices: VecDeque<Notice>,
@@ -79,7 +79,7 @@ impl World {
         keeper::read_record(&self.record()).unwrap()
     }
 
-    /// The record of a session that lives.
+    /// The record of a live session.
     pub(crate) fn live(&self) -> Record {
         match self.find() {
             Found::Live(record) => record,
@@ -87,12 +87,12 @@ impl World {
         }
     }
 
-    /// The pids that a script has written into the file `pids`, once there are so many.
+    /// Waits until a script has written `count` pids into the file `pids`, and returns them.
     pub(crate) fn pids(&self, count: usize) -> Vec<i32> {
         until("all pids are written", || {
             let text = fs::read_to_string(self.path("pids")).ok()?;
-            let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok());
-            Some(whole.collect::<Vec<i32>>()).filter(|pids| pids.len() == count)
+            let pids = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok());
+            Some(pids.collect::<Vec<i32>>()).filter(|pids| pids.len() == count)
         })
     }
 
@@ -100,7 +100,7 @@ impl World {
         until(file, || self.path(file).exists().then_some(()));
     }
 
-    /// What is in a directory, by name.
+    /// The names of the entries of a directory.
     pub(crate) fn list(&self, dir: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(dir)).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
@@ -109,7 +109,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Leave no session behind, and nobody who writes into the directory while it is removed.
+        // Leave no session behind, and no process that writes into the directory while it is removed.
         for name in self.list("runs") {
             let record = self.path("runs").join(name);
             if let Ok(mut session) = keeper::adopt(&record, i64::MAX) {
@@ -129,7 +129,7 @@ impl Talk {
         Talk { session, notices: VecDeque::new() }
     }
 
-    /// The pid of the keeper, or none if it is gone instead.
+    /// The pid of the keeper, or `None` if it is gone instead.
     pub(crate) fn begun(&mut self) -> Option<i32> {
         match self.next() {
             Notice::Started { keeper_pid, .. } => Some(keeper_pid),
@@ -168,7 +168,7 @@ impl Talk {
         }
     }
 
-    /// The ending, which is acknowledged; and the keeper is gone.
+    /// Acknowledges the ending, waits until the keeper is gone, and returns the ending.
     pub(crate) fn settled(&mut self) -> SessionEnd {
         let ending = self.ended();
         self.session.acknowledge();
@@ -177,11 +177,11 @@ impl Talk {
     }
 }
 
-/// Waits until something is there.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until there is a result.
+pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(Instant::now() < deadline, "waited in vain until {what}");
@@ -189,7 +189,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process lives. A zombie does not.
+/// Whether a process lives. A zombie counts as dead.
 pub(crate) fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

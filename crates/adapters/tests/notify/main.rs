@@ -1,4 +1,4 @@
-//! Notices through real programs and a real server on the loopback.
+//! Notices through real programs and a real server on the loopback interface.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails shall say so at once")]
 
@@ -10,7 +10,7 @@ use banksman_adapters::notify::{Channels, Notice};
 use banksman_core::NoticeKind;
 use serde_json::json;
 
-/// A notice with everything that a shell, a markup or a protocol could trip over.
+/// A notice with characters that are special to a shell, to markup and to HTTP.
 fn nasty(kind: NoticeKind) -> Notice {
     Notice {
         kind,

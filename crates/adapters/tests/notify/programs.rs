@@ -9,8 +9,8 @@ use banksman_core::NoticeKind;
 
 use crate::{nasty, none};
 
-/// Makes a script. Another process writes it: a file that this one has open for writing could be inherited by a child
-/// of another test, and then it cannot be executed.
+/// Makes a script. Another process writes it: a child of another test could inherit a file that this process has open
+/// for writing, and then the file cannot be executed.
 fn script(path: &Path, text: &str) -> PathBuf {
     let mut writer = Command::new("sh");
     writer.args(["-c", "cat > \"$1\" && chmod +x \"$1\"", "sh"]).arg(path).stdin(Stdio::piped());
@@ -30,7 +30,7 @@ fn shell(dir: &tempfile::TempDir, line: &str) -> Channels {
 }
 
 #[test]
-fn the_desktop_gets_words_and_no_shell_reads_them() {
+fn the_desktop_gets_literal_arguments_without_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let record = "#!/bin/sh\nprintf '%s\\0' \"$@\" > \"${0%/*}/argv\"\n";
     let program = script(&dir.path().join("notify-send"), record);
@@ -49,7 +49,7 @@ fn the_desktop_gets_words_and_no_shell_reads_them() {
 }
 
 #[test]
-fn a_desktop_without_notify_send_is_said_once_and_for_all() {
+fn a_missing_notify_send_is_a_final_error() {
     let dir = tempfile::tempdir().unwrap();
     let desktop = Desktop { program: dir.path().join("notify-send"), sound: false };
     let error = only(send(&Channels { desktop: Some(desktop), ..none(&dir) }, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
@@ -75,7 +75,7 @@ fn a_command_has_the_notice_in_variables_and_on_stdin() {
 }
 
 #[test]
-fn a_command_that_reads_nothing_and_says_much_is_fine() {
+fn a_command_that_ignores_stdin_and_prints_much_succeeds() {
     let dir = tempfile::tempdir().unwrap();
     let mut notice = nasty(NoticeKind::Test);
     notice.text = "x".repeat(1_000_000);
@@ -83,7 +83,7 @@ fn a_command_that_reads_nothing_and_says_much_is_fine() {
 }
 
 #[test]
-fn a_command_that_fails_says_why() {
+fn a_failing_command_reports_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let fail = |line: &str| only(send(&shell(&dir, line), &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     let error = fail("echo first; printf '\\033[1mno such room\\n\\n' >&2; exit 3");
@@ -94,9 +94,9 @@ fn a_command_that_fails_says_why() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_command_that_times_out_is_killed_with_its_descendants() {
     let dir = tempfile::tempdir().unwrap();
-    // One in the group, one in a session of its own, one whose parent is gone already.
+    // One process in the group, one in a session of its own, one whose parent is gone already.
     let line = "echo $$ >> pids; sleep 60 & echo $! >> pids; setsid sh -c 'echo $$ >> pids; exec sleep 60' & \
         (sleep 60 & echo $! >> pids); while [ $(wc -l < pids) -lt 4 ]; do :; done; touch ready; wait; wait";
     let channels = Channels { limit: Duration::from_secs(2), ..shell(&dir, line) };
@@ -104,7 +104,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     let error = only(send(&channels, &nasty(NoticeKind::Test), "d-1")).unwrap_err();
     assert!(matches!(error, NotifyError::Overdue { .. }) && error.delivery() == Delivery::Unknown, "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
-    assert!(dir.path().join("ready").exists(), "all of them were there");
+    assert!(dir.path().join("ready").exists(), "all processes were started");
     let pids = fs::read_to_string(dir.path().join("pids")).unwrap();
     for pid in pids.lines() {
         let start = Instant::now();
@@ -121,7 +121,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn what_a_command_leaves_behind_keeps_nobody_waiting() {
+fn processes_that_a_command_leaves_behind_are_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
     only(send(&shell(&dir, "sleep 60 & echo $! > pid"), &nasty(NoticeKind::Test), "d-1")).unwrap();

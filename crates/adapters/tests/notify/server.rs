@@ -1,4 +1,4 @@
-//! A server that gives the answers that it is told to, one connection after the other.
+//! A server that gives fixed answers, one connection after the other.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,35 +6,36 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct Request {
     pub(crate) first: String,
-    /// With their names in lower case.
+    /// The headers, with their names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
 }
 
 pub(crate) struct Server {
     pub(crate) url: String,
-    thread: JoinHandle<Vec<Heard>>,
+    thread: JoinHandle<Vec<Request>>,
 }
 
 impl Server {
-    /// Gives these answers. An empty one is none: the connection stays open until the other side leaves.
+    /// Starts a server that gives these answers. For an empty one it sends nothing, and keeps the connection open until
+    /// the client closes it.
     pub(crate) fn start(answers: &[&str]) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hook?token=hidden", listener.local_addr().unwrap());
         let answers: Vec<String> = answers.iter().map(|answer| (*answer).to_owned()).collect();
-        let serve = move || answers.iter().map(|answer| hear(listener.accept().unwrap().0, answer)).collect();
+        let serve = move || answers.iter().map(|answer| handle(listener.accept().unwrap().0, answer)).collect();
         Server { url, thread: std::thread::spawn(serve) }
     }
 
-    /// All that it heard, when it has given all its answers.
-    pub(crate) fn heard(self) -> Vec<Heard> {
+    /// The requests, once all answers are given.
+    pub(crate) fn requests(self) -> Vec<Request> {
         self.thread.join().unwrap()
     }
 }
 
-fn hear(mut stream: TcpStream, answer: &str) -> Heard {
+fn handle(mut stream: TcpStream, answer: &str) -> Request {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut lines = Vec::new();
     loop {
@@ -55,5 +56,5 @@ fn hear(mut stream: TcpStream, answer: &str) -> Heard {
     } else {
         write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").unwrap();
     }
-    Heard { first: lines[0].clone(), headers, body }
+    Request { first: lines[0].clone(), headers, body }
 }

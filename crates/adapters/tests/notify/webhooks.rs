@@ -31,7 +31,7 @@ fn attempt(channels: &Channels) -> Result<(), NotifyError> {
 }
 
 #[test]
-fn a_notice_is_posted_and_signed_and_a_repetition_can_be_told() {
+fn a_notice_is_signed_and_repeated_with_the_same_delivery_id() {
     let dir = tempfile::tempdir().unwrap();
     let secret = Secret::read(&secret_file(dir.path(), "s3cret\n", 0o600)).unwrap();
     let server = Server::start(&["500 Oh", "429 Slow", "204 Fine"]);
@@ -42,9 +42,9 @@ fn a_notice_is_posted_and_signed_and_a_repetition_can_be_told() {
         assert!(error.to_string().ends_with(status) && !error.to_string().contains("hidden"), "{error}");
     }
     attempt(&channels).unwrap();
-    let heard = server.heard();
-    assert_eq!(heard.len(), 3);
-    for request in &heard {
+    let requests = server.requests();
+    assert_eq!(requests.len(), 3);
+    for request in &requests {
         assert_eq!(request.first, "POST /hook?token=hidden HTTP/1.1");
         let header = |name: &str| request.headers[name].as_str();
         assert_eq!(header("x-banksman-signature"), format!("sha256={}", digest::hmac_sha256(b"s3cret", &request.body)));
@@ -54,8 +54,8 @@ fn a_notice_is_posted_and_signed_and_a_repetition_can_be_told() {
         assert_eq!((&body["kind"], &body["subject"]), (&"escalate".into(), &notice.subject.into()));
         assert_eq!((&body["text"], &body["data"]["task"]), (&notice.text.into(), &"t-1".into()));
     }
-    let shown = format!("{channels:?}");
-    assert!(!shown.contains("s3cret") && !shown.contains("hidden"), "{shown}");
+    let debug = format!("{channels:?}");
+    assert!(!debug.contains("s3cret") && !debug.contains("hidden"), "{debug}");
 }
 
 #[test]
@@ -63,16 +63,16 @@ fn without_a_secret_there_is_no_signature() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&["200 Fine"]);
     attempt(&to(&dir, &server.url, None)).unwrap();
-    assert!(!server.heard()[0].headers.contains_key("x-banksman-signature"));
+    assert!(!server.requests()[0].headers.contains_key("x-banksman-signature"));
 }
 
 #[test]
-fn what_the_server_does_not_want_is_not_tried_again() {
+fn a_notice_that_the_server_refuses_is_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     for answer in ["404 Gone", "401 Who"] {
         let server = Server::start(&[answer]);
         let error = attempt(&to(&dir, &server.url, None)).unwrap_err();
-        assert_eq!((error.delivery(), server.heard().len()), (Delivery::Final, 1), "{error}");
+        assert_eq!((error.delivery(), server.requests().len()), (Delivery::Final, 1), "{error}");
     }
 }
 
@@ -86,13 +86,13 @@ fn a_redirect_is_not_followed() {
         let server = Server::start(&[&answer]);
         let error = attempt(&to(&dir, &server.url, None)).unwrap_err();
         assert_eq!(error.delivery(), Delivery::Final, "{error}");
-        server.heard();
-        assert!(elsewhere.accept().is_err(), "nobody came");
+        server.requests();
+        assert!(elsewhere.accept().is_err(), "no request arrived");
     }
 }
 
 #[test]
-fn silence_after_the_request_leaves_it_open() {
+fn no_answer_after_the_request_means_unknown_delivery() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&[""]);
     let channels = Channels { limit: Duration::from_millis(400), ..to(&dir, &server.url, None) };
@@ -100,22 +100,22 @@ fn silence_after_the_request_leaves_it_open() {
     let error = attempt(&channels).unwrap_err();
     assert_eq!(error.delivery(), Delivery::Unknown, "{error}");
     assert!(start.elapsed() < Duration::from_secs(30));
-    assert_eq!(server.heard().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]
-fn a_server_that_is_not_there_may_be_tried_again() {
+fn an_unreachable_server_may_be_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let error = attempt(&to(&dir, &format!("http://127.0.0.1:{port}/"), None)).unwrap_err();
     assert_eq!(error.delivery(), Delivery::Again, "{error}");
-    // A part of a name has at most 63 letters, so nobody need be asked for this one.
+    // A label of a name has at most 63 letters, so this one is refused without a query.
     let error = attempt(&to(&dir, &format!("http://{}.invalid/", "x".repeat(64)), None)).unwrap_err();
     assert_eq!(error.delivery(), Delivery::Again, "{error}");
 }
 
 #[test]
-fn a_secret_that_others_can_read_is_none() {
+fn a_secret_that_others_can_read_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     for mode in [0o640, 0o604, 0o666] {
         let error = Secret::read(&secret_file(dir.path(), "s3cret", mode)).unwrap_err();
@@ -129,7 +129,7 @@ fn a_secret_that_others_can_read_is_none() {
 }
 
 #[test]
-fn only_a_url_is_a_url() {
+fn an_invalid_url_is_refused_without_repeating_it() {
     for url in ["ftp://host/hidden", "hidden", "https://", "http://a b/hidden", ""] {
         let what = Webhook::new(url, None).unwrap_err();
         assert!(!what.contains("hidden"), "{what}");

@@ -1,4 +1,4 @@
-//! How a session that shows no activity is nudged.
+//! Nudging a session that shows no activity.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,8 +12,9 @@ use crate::tree;
 const NUDGES: usize = 1_000;
 
 impl Keeper {
-    /// Makes itself felt, once per effect: what was stopped goes on, and a process of a command that has a handler for SIGUSR1 gets it.
-    /// Others would be ended by it, so that is looked at first. No agent program does anything with it.
+    /// Nudges the session, once per effect: stopped processes continue, and processes of a command that have a handler
+    /// for SIGUSR1 get it. The handler is checked first, because the signal kills other processes. Agent programs do
+    /// not get it: none of them uses it.
     pub(super) fn nudge(&mut self, effect_id: i64) {
         if self.nudged.contains(&effect_id) {
             return;
@@ -26,7 +27,7 @@ impl Keeper {
         self.log.take(b"banksman: nudged\n");
         for pid in tree::descendants(own_pid()) {
             let Some(process) = Pid::from_raw(pid) else { continue };
-            // Its pid is its own until this process has reaped it; if it has just died, there is nobody to nudge.
+            // The pid is not reused before this process has reaped it. A process that has just died needs no nudge.
             kill_process(process, Signal::CONT).ok();
             if self.spec.agent.is_none() && catches(pid, Signal::USR1) && !opens_debugger(pid) {
                 kill_process(process, Signal::USR1).ok();
@@ -43,7 +44,7 @@ fn catches(pid: i32, signal: Signal) -> bool {
     caught >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// Whether SIGUSR1 makes a program open its debugger, to which every user of the machine could connect: Node and Bun do so.
+/// Whether SIGUSR1 makes a program open its debugger, to which every user of the machine could connect, as in Node and Bun.
 fn opens_debugger(pid: i32) -> bool {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     program.file_name().and_then(OsStr::to_str).is_some_and(|name| ["node", "nodejs", "bun"].contains(&name))

@@ -1,4 +1,4 @@
-//! Reading what the program prints.
+//! Reading the output of the program.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::host;
 use crate::keeper::agent::{AgentWatch, Stream};
 use crate::keeper::protocol::Notice;
 
-/// How often output is read before the rest of the world is looked at again.
+/// How often output is read before other events are polled again.
 const READS: usize = 16;
 
 impl Keeper {
@@ -47,9 +47,9 @@ impl Keeper {
         }
     }
 
-    pub(super) fn tell_answer(&mut self) {
-        if !self.is_answer_told && self.agent.as_ref().is_some_and(AgentWatch::has_answered) {
-            self.is_answer_told = true;
+    pub(super) fn notify_answer(&mut self) {
+        if !self.is_answer_notified && self.agent.as_ref().is_some_and(AgentWatch::has_answered) {
+            self.is_answer_notified = true;
             self.control.notify_owner(&Notice::Answered);
         }
     }

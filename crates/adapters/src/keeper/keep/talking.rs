@@ -1,4 +1,4 @@
-//! What those who talk to a session may do: send it messages, watch it, and type.
+//! Requests of clients that talk to the session: they send messages, watch, and type.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,14 +10,14 @@ use super::super::protocol::InputRefusal;
 use super::super::talk::{OUTPUT_PIECE, TalkReply, TalkRequest, Typist};
 use super::Keeper;
 
-/// How many messages are named that were written late.
+/// How many late-written messages the end of the session lists.
 const WRITTEN: usize = 200;
 
 impl Keeper {
-    /// Answers one who talks to the session.
+    /// Handles a request of a client that talks to the session.
     pub(super) fn talk(&mut self, client: u64, request: TalkRequest) {
         if request == TalkRequest::Nudge {
-            // The effects of runners have other numbers.
+            // Negative, because the effects of runners have positive numbers.
             self.nudge(-i64::from(self.nudges) - 1);
             return self.control.reply(client, &TalkReply::Nudged);
         }
@@ -73,7 +73,7 @@ impl Keeper {
             }
             TalkRequest::Type { bytes } => input.typed(bytes.into_vec()).err().map(TalkReply::Refused),
             TalkRequest::Resize { rows, columns } => {
-                // A terminal that is gone has no size.
+                // Fails only if the terminal is gone.
                 input.resize(rows, columns).ok();
                 None
             }
@@ -84,7 +84,7 @@ impl Keeper {
         self.write_input();
     }
 
-    /// Lets a client see the output, from the last of it on, and type if it may.
+    /// Attaches a client to the output, beginning with the last output so far, and makes it the typist if it wants and may.
     fn attach(&mut self, client: u64, typist: Typist, rows: u16, columns: u16) {
         let types = match (typist, self.control.typist()) {
             (Typist::Never, _) | (Typist::IfFree, Some(_)) => false,
@@ -100,7 +100,7 @@ impl Keeper {
         }
         self.control.watch(client);
         if let Some(input) = self.input.as_mut().filter(|_| types) {
-            // What a program draws anew is worth more than what it drew before.
+            // The resize makes the program redraw, which shows more than its last output.
             input.resize(rows, columns).ok();
         }
     }
@@ -108,11 +108,11 @@ impl Keeper {
     fn write_input(&mut self) -> Vec<String> {
         let progress = self.input.as_mut().map(Input::write).unwrap_or_default();
         let written = progress.written.iter().map(|(_, id)| id.clone()).collect();
-        self.tell_senders(progress);
+        self.reply_to_senders(progress);
         written
     }
 
-    /// Writes what was not written when it was sent. Whoever sent it may not have waited, so the end of the session tells of it.
+    /// Writes pending messages. Their senders may not have waited, so the end of the session lists these messages.
     pub(super) fn write_late(&mut self) {
         let written = self.write_input();
         self.written_late.extend(written);
@@ -120,7 +120,7 @@ impl Keeper {
         self.written_late.drain(..excess);
     }
 
-    pub(super) fn tell_senders(&mut self, progress: Progress) {
+    pub(super) fn reply_to_senders(&mut self, progress: Progress) {
         for (client, id) in progress.written {
             self.control.reply(client, &TalkReply::Written { id });
         }
@@ -130,11 +130,11 @@ impl Keeper {
     }
 }
 
-/// Shows output to those who watch.
+/// Sends output to the watchers.
 pub(super) fn show(control: &mut Control, bytes: &[u8]) {
     if control.has_watchers() {
         for piece in bytes.chunks(OUTPUT_PIECE) {
-            control.tell_watchers(&TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
+            control.notify_watchers(&TalkReply::Output { bytes: OsString::from_vec(piece.to_vec()) });
         }
     }
 }
