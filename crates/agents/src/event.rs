@@ -1,4 +1,4 @@
-//! What an agent program tells, in the words of no program.
+//! The events in the output of an agent program, independent of the program.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use banksman_core::agent::{Limit, Usage};
 use crate::resets::Reset;
 use crate::trouble::Trouble;
 
-/// One thing that a line of output tells.
+/// One event in a line of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The session is known.
+    /// The program reports its session.
     Session {
         id: Cow<'a, str>,
         model: Option<Cow<'a, str>>,
-        /// What pays for it, in the program's word, such as `ANTHROPIC_API_KEY` or `none`.
+        /// The source of the API key, as the program names it, such as `ANTHROPIC_API_KEY` or `none`.
         key_source: Option<Cow<'a, str>>,
     },
     Answer {
         id: Option<Cow<'a, str>>,
     },
-    /// The model says something.
+    /// Text of the model.
     Text(Cow<'a, str>),
     CallStarted {
         id: Cow<'a, str>,
@@ -32,34 +32,34 @@ pub enum Event<'a> {
         failed: bool,
         output: Cow<'a, str>,
     },
-    /// A step of the model begins. The program does not tell what it calls before that is over.
+    /// A step of the model begins. The program reports the tool calls of a step only after they have ended.
     StepStarted,
-    /// A step of the model is over; `is_last` if the model has nothing more to do.
+    /// A step of the model has ended; `is_last` if the model has nothing more to do.
     StepEnded {
         is_last: bool,
     },
-    /// What the whole session, or only what was not told before, has used.
+    /// The usage of the entire session, or only since the last report.
     Used {
         usage: Usage,
         is_total: bool,
     },
-    /// What the process, or the last step, has cost, in millionths of a dollar.
+    /// The cost of the process, or only of the last step, in millionths of a dollar.
     Cost {
         micros: u64,
         is_total: bool,
     },
-    /// The account is limited.
+    /// The account has reached a limit.
     Limited(Limit),
-    /// When the limit ends that the program tells of, in its words.
+    /// The end of the limit, parsed from the program's text.
     LimitEnds(Reset),
-    /// The account is not limited.
+    /// The account has reached no limit.
     NotLimited,
-    /// The program tries something again by itself.
+    /// The program retries by itself.
     Retrying {
         trouble: Trouble,
         text: Cow<'a, str>,
     },
-    /// Tools that the program did not allow.
+    /// The tools that the program did not permit.
     Denied(Vec<Cow<'a, str>>),
     /// The program is done.
     Result {
@@ -70,6 +70,6 @@ pub enum Event<'a> {
     },
     /// Plain text: not a line of the program's format.
     Plain(Cow<'a, str>),
-    /// A line of the format that nothing here depends on.
+    /// A line of the format that is not used here.
     Opaque(Cow<'a, str>),
 }

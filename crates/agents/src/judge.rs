@@ -1,7 +1,7 @@
-//! What a run of an agent program comes to.
+//! The verdict on a run of an agent program.
 //!
-//! The program's own result decides, not its exit status alone and never its prose. Once the program was asked to end, nothing that it
-//! says afterwards counts: [`Reader::close`](crate::Reader::close) keeps that out of the report.
+//! The result that the program reports decides, not its exit status alone and never its prose. A result that it reports
+//! after it was asked to end does not count: [`Reader::close`](crate::Reader::close) keeps it out of the report.
 
 use banksman_core::Name;
 use banksman_core::agent::{AgentEnd, AgentVerdict, Limit};
@@ -11,7 +11,7 @@ use crate::family::Family;
 use crate::report::Report;
 use crate::trouble::Trouble;
 
-/// How the process of a program ended.
+/// The exit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
     pub code: Option<i32>,
@@ -22,15 +22,15 @@ pub struct Exit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had given its result, and did not end.
+    /// The program had given its result, and did not end.
     AfterResult,
-    /// It did nothing but try again.
+    /// The program did nothing but retry.
     Retrying,
-    /// Whoever keeps it wanted it to end.
+    /// The runner or a person asked for the end.
     Asked,
 }
 
-/// Decides what a run of this agent comes to.
+/// Decides how a run of this agent has ended.
 pub fn judge(agent: &Name, family: Family, report: &Report, exit: Exit, stop: Option<StopReason>) -> AgentEnd {
     let (verdict, text) = verdict(family, report, exit, stop);
     AgentEnd {
@@ -64,14 +64,14 @@ fn verdict(family: Family, report: &Report, exit: Exit, stop: Option<StopReason>
     }
 }
 
-/// The program has ended by itself, without a result.
+/// The verdict on a program that has ended by itself, without a result.
 fn by_exit(family: Family, report: &Report, exit: Exit) -> (AgentVerdict, Box<str>) {
     let said = || last_words(report);
     match (family, exit.code) {
         (Family::Text, Some(0)) => (AgentVerdict::Ok, "".into()),
         (Family::Text, Some(code)) => (AgentVerdict::Failed, format!("exit status {code}").into()),
         _ if report.limit.is_some() => (of_trouble(Some(Trouble::Quota), AgentVerdict::Quota(Limit::unnamed()), report), said()),
-        // Its last step wanted a tool that it was not allowed to call.
+        // Its last step asked for a tool that it was not permitted to call.
         (Family::Opencode, Some(0)) if report.answers > 0 && !report.last_step_ended => {
             (AgentVerdict::Refused, "it ended without a final answer: a tool call was not permitted".into())
         }
@@ -102,7 +102,7 @@ fn of_trouble(trouble: Option<Trouble>, otherwise: AgentVerdict, report: &Report
     }
 }
 
-/// The last line of plain text that says something. Before the program has begun, that is what Banksman says of its preparation.
+/// The last line of plain text that is not empty. If the program has not begun, this may be a line about its preparation.
 fn last_words(report: &Report) -> Box<str> {
     let has_begun = report.session.is_some() || report.answers > 0;
     let words = program_words(report);
@@ -110,8 +110,8 @@ fn last_words(report: &Report) -> Box<str> {
     text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().into()
 }
 
-/// The plain text without the lines that Banksman prints while it prepares the worktree: they contain the title of the task, which
-/// must not pass for trouble of the provider.
+/// The plain text without the lines that Banksman prints while it prepares the worktree: they contain the title of the
+/// task, which must not be taken for an error of the provider.
 fn program_words(report: &Report) -> String {
     report.plain.lines().filter(|line| !line.starts_with("banksman: ")).collect::<Vec<_>>().join("\n")
 }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::Reader;
 
-    /// A run of claude in a worktree whose name has this in it, that prints these lines and exits with 143.
+    /// The verdict on a run of claude in a worktree whose name contains `title`, which prints these lines and exits with 143.
     fn judged(title: &str, output: &str, errors: &str) -> (AgentVerdict, Box<str>) {
         let mut reader = Reader::new(Family::Claude);
         reader.errors(format!("banksman: made the worktree /w on branch banksman/t-1-{title}\n{errors}").as_bytes(), 0);
@@ -130,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_banksman_are_not_the_words_of_the_program() {
+    fn preparation_lines_of_banksman_are_not_output_of_the_program() {
         let init = "{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s-1\",\"model\":\"m\"}\n";
         assert_eq!(judged("add-login", init, ""), (AgentVerdict::Crashed, "exit status 143".into()));
         assert_eq!(judged("add-login", init, "out of memory\n"), (AgentVerdict::Crashed, "out of memory".into()));
-        // A title is no trouble of the provider.
+        // A title is not an error of the provider.
         for output in [init, ""] {
             assert_eq!(judged("handle overloaded_error and rate limit", output, "").0, AgentVerdict::Crashed);
         }

@@ -1,11 +1,11 @@
-//! Agent programs as data: how they are started, what their output means, how a run of one has ended.
+//! Agent programs as data: how they are started, what their output means, and how a run has ended.
 //!
 //! ```text
 //! Profile --command line--> program --lines--> family --Event--> Report --judge--> AgentVerdict
 //! ```
 //!
-//! Nothing here starts a process or reads a file. The programs change with every release, so every parser is tolerant: a line that is
-//! not understood is an opaque event, and never fails a run.
+//! Nothing here starts a process or reads a file. The programs change with every release, so every parser is tolerant:
+//! an unknown line is an opaque event, and never fails a run.
 
 pub mod event;
 mod family;

@@ -1,20 +1,20 @@
-//! Lines of a stream as it comes, of a bounded length.
+//! Splits a stream into lines of bounded length.
 
 use memchr::memchr;
 
-/// The longest line that is looked at, in bytes. What is longer is passed over: no program says something that matters in it.
+/// The longest line that is parsed, in bytes. Longer lines are skipped: no program reports anything important in one.
 const LONGEST: usize = 16 * 1024 * 1024;
 
-/// The part of a line that has come so far.
+/// The part of a line that has arrived so far.
 #[derive(Debug, Default)]
 pub struct Lines {
     partial: Vec<u8>,
-    /// The rest of this line is passed over.
+    /// Whether the rest of this line is skipped.
     is_too_long: bool,
 }
 
 impl Lines {
-    /// Calls `take` with every line that is complete, without its end.
+    /// Calls `take` with every complete line, without its line break.
     pub fn feed(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
         while let Some(end) = memchr(b'\n', bytes) {
             let (line, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -40,7 +40,7 @@ impl Lines {
         }
     }
 
-    /// Calls `take` with a last line that has no end.
+    /// Calls `take` with the last line, if it has no line break.
     pub fn finish(&mut self, take: impl FnOnce(&[u8])) {
         let last = std::mem::take(&mut self.partial);
         if !last.is_empty() {
@@ -49,7 +49,7 @@ impl Lines {
     }
 }
 
-/// A line without the sequences that colour it.
+/// A line without escape sequences, such as colours.
 pub(crate) fn without_ansi(line: &str) -> std::borrow::Cow<'_, str> {
     if memchr(0x1b, line.as_bytes()).is_none() {
         return line.into();
@@ -62,7 +62,7 @@ pub(crate) fn without_ansi(line: &str) -> std::borrow::Cow<'_, str> {
             continue;
         }
         match rest.next() {
-            // A control sequence ends with a letter or one of a few signs.
+            // A control sequence ends with a letter or one of a few symbols.
             Some('[') => drop(rest.by_ref().find(|char| ('\u{40}'..='\u{7e}').contains(char))),
             // A command to the terminal ends with BEL, or with the escape of the next sequence.
             Some(']') => {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_are_cut() {
+    fn lines_are_complete_however_the_chunks_are_cut() {
         let text = b"one\n\ntwo three\nfour";
         let expected = ["one", "", "two three", "four"];
         for at in 0..text.len() {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_passed_over_and_the_next_is_not() {
+    fn an_oversized_line_is_skipped_and_the_next_is_not() {
         let chunk = vec![b'x'; 1024 * 1024];
         let mut chunks: Vec<&[u8]> = vec![&chunk; 18];
         chunks.push(b"x\nnext\n");

@@ -1,7 +1,7 @@
 //! Profiles: how an agent program is started, as data.
 //!
-//! The built-in ones come first, then the user's settings, then the project's. A section `[agent.NAME]` changes single keys of the
-//! profile of that name, or of the one that it `extends`, or makes a new one.
+//! The built-in profiles come first, then the user's settings, then the project's. A section `[agent.NAME]` changes
+//! single keys of the profile of that name or of the profile that it `extends`, or makes a new profile.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,15 +15,15 @@ use crate::family::Family;
 /// The profiles that come with Banksman.
 const BUILT_IN: &str = include_str!("builtin.toml");
 
-/// What a run of an agent may do.
+/// The permissions of a run of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It looks at files.
+    /// Read files.
     Read,
-    /// It changes files and commits.
+    /// Change files and commit.
     Edit,
-    /// It runs any command.
+    /// Run any command.
     Full,
 }
 
@@ -50,7 +50,7 @@ pub enum PromptBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionBy {
-    /// It is given to the program as `{session}`.
+    /// Banksman passes it to the program as `{session}`.
     Given,
     /// The program reports it.
     Reported,
@@ -61,15 +61,15 @@ pub enum SessionBy {
 pub struct Profile {
     pub program: String,
     pub start: Vec<String>,
-    /// How a session is resumed; without it, every run is a new one.
+    /// The arguments that resume a session; if empty, every run begins a new session.
     pub resume: Vec<String>,
     pub output: Family,
     pub prompt: PromptBy,
-    /// Whether it works in a terminal, which `sessions attach` shows.
+    /// Whether the program runs in a terminal, which `sessions attach` shows.
     pub pty: bool,
-    /// Whether its stdin stays open, so that messages reach it while it works.
+    /// Whether its stdin stays open, so that the program gets messages while it works.
     pub input: bool,
-    /// The arguments that let it read messages from its stdin.
+    /// The arguments that make the program read messages from its stdin.
     pub input_args: Vec<String>,
     pub session: SessionBy,
     pub env: BTreeMap<String, String>,
@@ -78,25 +78,25 @@ pub struct Profile {
     pub model_args: Vec<String>,
     /// Further arguments.
     pub args: Vec<String>,
-    /// The account that is limited, or logged out, as a whole.
+    /// The account that shares one limit and one login.
     pub account: String,
-    /// Whether the program leaves the project's own settings for it aside.
+    /// Whether the program ignores the project's own settings for it.
     pub isolated: bool,
     pub isolated_args: Vec<String>,
     pub read_args: Vec<String>,
     pub edit_args: Vec<String>,
     pub full_args: Vec<String>,
-    /// The arguments with which the program tells whether it is logged in, without spending anything.
+    /// The arguments that make the program report whether it is logged in, at no cost.
     pub check_login: Vec<String>,
     /// The command that logs in.
     pub login: Option<String>,
     /// The command that installs the program.
     pub install: Option<String>,
-    /// The files of a project that the program executes something from.
+    /// The files of a project that may make the program execute commands.
     pub reads: Vec<String>,
 }
 
-/// A section of a file: what is not said is left as it was.
+/// A section of a settings file. Missing keys change nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Section {
@@ -144,11 +144,11 @@ pub enum ProfileError {
     TerminalInput,
 }
 
-/// All profiles, by their names. The default are those that come with Banksman.
+/// All profiles, by name. The default is the built-in profiles.
 #[derive(Debug, Clone, Default)]
 pub struct Profiles {
-    /// All of them, if some differ from those that come with Banksman: these are read when somebody asks for them, which most commands do
-    /// not.
+    /// All profiles, if any differs from the built-in ones. Otherwise the built-in profiles are parsed on first use:
+    /// most commands do not need them.
     changed: Option<BTreeMap<Name, Profile>>,
 }
 
@@ -187,9 +187,10 @@ impl Profiles {
         self.all().keys().map(Name::as_str)
     }
 
-    /// Applies all sections `[agent.NAME]` of a settings file. Each is returned as JSON, by which its user trusts it, or with what is wrong.
+    /// Applies all sections `[agent.NAME]` of a settings file. Returns each as JSON, which is what the user trusts, or
+    /// with its error.
     pub fn apply_file(&mut self, text: &str) -> Vec<(String, Result<String, ProfileError>)> {
-        // A file that is no TOML is somebody else's business.
+        // An invalid file is reported elsewhere.
         let table = toml::from_str::<toml::Table>(text).unwrap_or_default();
         let Some(toml::Value::Table(agents)) = table.get("agent") else { return Vec::new() };
         let each = agents.iter().map(|(name, section)| {
@@ -235,7 +236,7 @@ impl Profiles {
 }
 
 impl Profile {
-    /// Any program: it reads the prompt, and its exit status decides.
+    /// A profile for any program: it gets the prompt on stdin, and its exit status decides.
     fn new(program: &str, name: &Name) -> Profile {
         Profile {
             program: program.into(),
@@ -298,7 +299,6 @@ impl Profile {
         }
     }
 
-    /// Whether a session can be resumed.
     pub fn can_resume(&self) -> bool {
         !self.resume.is_empty()
     }
@@ -329,7 +329,7 @@ impl Profile {
     }
 }
 
-/// What a command line depends on.
+/// The values in a command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Call<'a> {
     /// Whether the session is resumed.
@@ -337,12 +337,12 @@ pub struct Call<'a> {
     pub session: &'a str,
     pub model: Option<&'a str>,
     pub prompt: &'a str,
-    /// The directories of git that a commit writes to, as a list in JSON.
+    /// The git directories that a commit writes to, as a JSON list.
     pub git_dirs: &'a str,
 }
 
 impl Call<'_> {
-    /// A word with its placeholder, if it has one. What stands for it is not looked at for others.
+    /// Replaces the placeholder of a word, if it has one. Placeholders in the value are not replaced.
     fn fill(&self, word: &str) -> String {
         for (mark, value) in [
             ("{session}", &(|| self.session.to_owned()) as &dyn Fn() -> String),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_invalid_section_is_refused_with_a_reason() {
         let mut profiles = Profiles::default();
         let mut error = |name: &str, keys: &str| profiles.apply_text(name, keys).unwrap_err().to_string();
         assert_eq!(error("new", "model = 'x'"), "it names no program");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_never_looked_at_for_placeholders() {
+    fn placeholders_in_values_are_not_replaced() {
         let call = Call { session: "{model}", model: Some("m"), ..Call::default() };
         assert_eq!(call.fill("--session={session}"), "--session={model}");
     }

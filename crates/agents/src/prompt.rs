@@ -1,31 +1,31 @@
-//! The prompt of a run: what is to be done, what happened before, how to finish.
+//! The prompt of a run: the task, what happened before, and how to finish.
 
 use std::fmt::{self, Write as _};
 
-/// What a prompt is made of.
+/// The parts of a prompt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Parts<'a> {
     pub title: &'a str,
     pub prompt: &'a str,
-    /// The section of the task, and the rules for it.
+    /// The section of the task, and the rules of that section.
     pub rules: Option<(&'a str, &'a str)>,
-    /// Whether the session goes on that has read the task before.
+    /// Whether the run resumes a session that has read the task before.
     pub resumes: bool,
     /// Whether the prompt was changed, so that the session may have read an older one.
     pub is_revised: bool,
-    /// Why the last run did not count, and the end of what it has put out.
+    /// Why the last run did not count, and the end of its output.
     pub last: Option<Last<'a>>,
-    /// Why the work came back from the merge queue, and what was done about it in the worktree.
+    /// Why the merge queue returned the work, and what was done about it in the worktree.
     pub returned: Option<Last<'a>>,
-    /// What the last run has asked, and what a person has answered.
+    /// The question of the last run, and the answer of a person.
     pub answer: Option<(&'a str, &'a str)>,
-    /// The messages for it.
+    /// The messages for the run.
     pub messages: &'a [Mail<'a>],
-    /// Whether it works in a git repository.
+    /// Whether the run works in a git repository.
     pub in_git: bool,
-    /// Whether the task is only over when the agent says so.
+    /// Whether the task is over only when the agent says so.
     pub is_loop: bool,
-    /// Whether its work lands, so that changing nothing does not count unless the agent says so.
+    /// Whether the work lands; then a run without a change does not count unless the agent says that none is needed.
     pub lands: bool,
 }
 
@@ -36,28 +36,28 @@ pub struct Mail<'a> {
     pub author: &'a str,
     pub kind: &'a str,
     pub body: &'a str,
-    /// Whether an earlier run had it.
+    /// Whether an earlier run had the message.
     pub is_redelivered: bool,
 }
 
-/// The longest part of a message that is put into a prompt, in bytes.
+/// The longest part of a message in a prompt, in bytes.
 const MAIL_LIMIT: usize = 16 * 1024;
 
-/// The longest part of all messages together: the arguments of a program have a limit.
+/// The maximum length of all messages in a prompt, in bytes: the arguments of a program have a limit.
 const MAILS_LIMIT: usize = 64 * 1024;
 
-/// How the run before has ended.
+/// How earlier work has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Last<'a> {
     pub why: &'a str,
-    /// The last lines of a log that tell more, such as that of a check.
+    /// The last lines of a log with details, such as the log of a check.
     pub log: &'a str,
 }
 
 /// How an agent says that its task is done without a change.
 pub const NO_CHANGE: &str = "If nothing has to be changed, say so: banksman tasks done \"$BANKSMAN_TASK\" --no-change.";
 
-/// Puts the prompt together.
+/// Composes the prompt.
 pub fn compose(parts: &Parts<'_>) -> String {
     let mut text = String::new();
     let mut add = |part: std::fmt::Arguments<'_>| text.write_fmt(part).expect("a String takes everything");
@@ -131,7 +131,7 @@ pub fn compose(parts: &Parts<'_>) -> String {
     text
 }
 
-/// The end of a log, which cannot end its own quotation; nothing if it is empty.
+/// Quotes the end of a log, which cannot end the quotation. An empty log is left out.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -148,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_did_not_land_is_told_with_the_reason() {
+    fn the_prompt_has_the_reason_why_work_did_not_land() {
         let returned = Some(Last { why: "conflict in a", log: "" });
         let text = compose(&Parts { title: "T", resumes: true, returned, ..Parts::default() });
         assert_eq!(text, "Go on with your task: T\n\nThe work did not land: conflict in a\n");
     }
 
     #[test]
-    fn messages_come_before_how_to_finish() {
+    fn messages_come_before_the_instructions_to_finish() {
         let mail = Mail { id: "m-1", author: "ada", kind: "QUESTION", body: "which port?\n", is_redelivered: true };
         let text = compose(&Parts { title: "Add login", messages: &[mail], ..Parts::default() });
         let wanted =
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_prompt_says_what_to_do_and_how_to_finish() {
+    fn a_first_prompt_has_the_task_and_the_instructions_to_finish() {
         let parts = Parts { title: "Add login", prompt: "With OAuth.\n", in_git: true, ..Parts::default() };
         let text = compose(&parts);
         assert!(text.starts_with("Add login\n\nWith OAuth.\n\nHow to finish:\n- Commit"), "{text}");
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_session_is_not_told_again() {
+    fn a_resumed_session_does_not_get_the_task_again() {
         let last = Some(Last { why: "the limit of the account was reached", log: "" });
         let text = compose(&Parts { title: "Add login", prompt: "With OAuth.", resumes: true, last, ..Parts::default() });
         assert_eq!(text, "Go on with your task: Add login\n\nYou were interrupted: the limit of the account was reached\n");
     }
 
     #[test]
-    fn an_answer_is_told_to_the_session_that_has_asked() {
+    fn an_answer_reaches_the_session_that_has_asked() {
         let answer = Some(("Which database?", "SQLite"));
         let text = compose(&Parts { title: "Add login", resumes: true, answer, ..Parts::default() });
         assert_eq!(text, "Go on with your task: Add login\n\nYou asked: Which database?\nThe answer: SQLite\n");

@@ -1,15 +1,15 @@
-//! A stream of an agent program for people: what it says and does, a line each.
+//! The output of an agent program for people: one line for each text and action.
 
 use crate::event::Event;
 use crate::family::Family;
 
-/// The longest line, in characters, of what a tool has answered.
+/// The longest line of a tool's output, in characters.
 const OUTPUT: usize = 200;
 
-/// How many lines of it are shown.
+/// How many lines of a tool's output are shown.
 const OUTPUT_LINES: usize = 5;
 
-/// Appends what a line of the log means; nothing if it is for machines only.
+/// Renders a line of the log. Appends nothing if the line is for machines only.
 pub fn line(family: Family, line: &[u8], into: &mut String) {
     family.parse(line, &mut |event| event_line(&event, into));
 }
@@ -31,7 +31,7 @@ fn event_line(event: &Event<'_>, into: &mut String) {
         Event::Retrying { text, .. } => put(into, "! ", &format!("retrying: {text}"), 1, OUTPUT),
         Event::Denied(tools) => put(into, "! ", &format!("not permitted: {}", tools.join(", ")), 1, OUTPUT),
         Event::Result { is_error: true, text, .. } => put(into, "! ", &format!("error: {text}"), 3, OUTPUT),
-        // It repeats the last thing that was said.
+        // The text of the result repeats the last text.
         Event::Result { .. } => put(into, "", "done", 1, OUTPUT),
         Event::Plain(text) => put(into, "", text, 1, usize::MAX),
     }

@@ -1,4 +1,4 @@
-//! What is known of a run of an agent program, from all that it has put out so far.
+//! The state of a run of an agent program, from its output so far.
 
 use std::collections::BTreeSet;
 
@@ -11,63 +11,63 @@ use crate::lines::Lines;
 use crate::resets::Reset;
 use crate::trouble::Trouble;
 
-/// The longest text that is kept of a result or an error, in characters.
+/// The longest text of a result or an error that is kept, in characters.
 const TEXT: usize = 2_000;
 
 /// The longest activity, in characters.
 const ACTIVITY: usize = 100;
 
-/// How much plain text is kept, in characters: the last of it.
+/// How much plain text is kept, in characters, from the end.
 const PLAIN: usize = 2_000;
 
-/// The most denied tools that are named.
+/// The maximum number of denied tools that are kept.
 const DENIED: usize = 10;
 
-/// What is known of a run of an agent program.
+/// The state of a run of an agent program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Report {
-    /// The session, by which the program resumes it.
+    /// The id with which the program can resume the session.
     pub session: Option<Box<str>>,
     pub model: Option<Box<str>>,
-    /// What pays for it, in the program's word.
+    /// The source of the API key, as the program names it.
     pub key_source: Option<Box<str>>,
     /// How often the model has answered.
     pub answers: u32,
     pub turns: Option<u32>,
     pub usage: Usage,
     pub cost_micros: Option<u64>,
-    /// What it does now, in a line.
+    /// The current activity, in one line.
     pub activity: Option<Box<str>>,
-    /// The calls of tools that are under way.
+    /// The tool calls in progress.
     pub calls: BTreeSet<Box<str>>,
-    /// Whether a step is under way of which the program does not tell what it calls.
+    /// Whether a step is in progress whose tool calls the program does not report yet.
     pub in_step: bool,
     /// Whether the last step that has ended was the last one of its turn.
     pub last_step_ended: bool,
-    /// The program does nothing but try again.
+    /// The retries, if the program does nothing else.
     pub retry: Option<Retry>,
     pub limit: Option<Limit>,
-    /// When that ends, if the program has said so to people only.
+    /// The end of the limit, if the program has reported it in text only.
     pub reset: Option<Reset>,
     pub denied: Vec<Box<str>>,
     pub ending: Option<ReportedEnd>,
-    /// The last plain text that it has put out, such as what it says on standard error.
+    /// The last plain text, such as output on standard error.
     pub plain: Box<str>,
 }
 
-/// The program does nothing but try again.
+/// Retries without progress in between.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Retry {
     pub trouble: Trouble,
     pub text: Box<str>,
     pub count: u32,
-    /// Since when, by the clock of whoever reads.
+    /// The time of the first retry, by the clock of the reader.
     pub since_ms: i64,
 }
 
-/// What the program says of its end.
+/// The end that the program reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedEnd {
@@ -77,12 +77,12 @@ pub struct ReportedEnd {
 }
 
 impl Report {
-    /// Whether a call of a tool is under way.
+    /// Whether a tool call is in progress.
     pub fn is_calling(&self) -> bool {
         !self.calls.is_empty() || self.in_step
     }
 
-    /// Takes an event in. Returns whether it is a sign of progress: a retry is none, and plain text is none.
+    /// Applies an event. Returns whether it is progress: retries and plain text are not.
     fn take(&mut self, event: Event<'_>, now_ms: i64) -> bool {
         match event {
             Event::Session { id, model, key_source } => {
@@ -152,14 +152,14 @@ impl Report {
     }
 }
 
-/// Reads the output of an agent program as it comes.
+/// Reads the output of an agent program as it arrives.
 #[derive(Debug)]
 pub struct Reader {
     family: Family,
     output: Lines,
     errors: Lines,
     report: Report,
-    /// Its ending does not count any more: it was asked to end.
+    /// Whether a reported end does not count any more, because the program was asked to end.
     is_closed: bool,
 }
 
@@ -172,7 +172,7 @@ impl Reader {
         &self.report
     }
 
-    /// Takes in what came on standard output. Returns whether any of it is a sign of progress.
+    /// Reads bytes from standard output. Returns whether there was progress.
     pub fn output(&mut self, bytes: &[u8], now_ms: i64) -> bool {
         let Reader { family, output, report, is_closed, .. } = self;
         let mut progress = false;
@@ -180,23 +180,23 @@ impl Reader {
         progress
     }
 
-    /// Takes in what came on standard error.
+    /// Reads bytes from standard error.
     pub fn errors(&mut self, bytes: &[u8], now_ms: i64) {
         let Reader { family, errors, report, .. } = self;
         errors.feed(bytes, |line| take_error(*family, line, report, now_ms));
     }
 
-    /// The program has given the result of a turn, and is given another one.
+    /// Begins the next turn, after the result of the last one.
     pub fn begin_turn(&mut self) {
         self.report.ending = None;
     }
 
-    /// The program was asked to end: what it says of its result from now on does not count.
+    /// Notes that the program was asked to end: a result from now on does not count.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// All that is known, now that nothing more comes.
+    /// The final report, after the end of the output.
     pub fn finish(mut self, now_ms: i64) -> Report {
         let Reader { family, output, errors, report, is_closed } = &mut self;
         output.finish(|line| {
@@ -217,14 +217,14 @@ fn take(family: Family, line: &[u8], report: &mut Report, is_closed: bool, now_m
     progress
 }
 
-/// Gemini tells of its retries on standard error only.
+/// Applies a line of standard error. Gemini reports its retries only there.
 fn take_error(family: Family, line: &[u8], report: &mut Report, now_ms: i64) {
     let event = plain(line);
     if let (Family::Gemini, Event::Plain(text)) = (family, &event)
         && text.starts_with("Attempt ")
         && text.contains(" failed")
     {
-        // The words of some errors take several lines, and when it tries again stands in the last one.
+        // The text of some errors takes several lines, and only the last one has the time of the next attempt.
         let trouble = Trouble::of_words(text).unwrap_or(Trouble::Network);
         let retry = Event::Retrying { trouble, text: text.clone().into_owned().into() };
         report.take(retry, now_ms);
@@ -232,7 +232,7 @@ fn take_error(family: Family, line: &[u8], report: &mut Report, now_ms: i64) {
     report.take(event, now_ms);
 }
 
-/// A text in one line, cut if it is too long.
+/// Joins a text into one line, cut if it is too long.
 fn line(text: &str, limit: usize) -> Box<str> {
     let words: Vec<&str> = text.split_whitespace().collect();
     cut(&words.join(" "), limit)

@@ -1,20 +1,20 @@
-//! When a limit ends, as programs say it to people: at a time of their clock, or after some time.
+//! The end of a limit in the text of a program: a local time, or a duration.
 
 use banksman_core::Span;
 use serde::{Deserialize, Serialize};
 
-/// When a limit ends. Only who knows the moment at which that was said, and the zone of the program, knows the moment that is meant.
+/// The end of a limit. To compute the moment, the caller needs the time of the text and the time zone of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reset {
-    /// At this minute of the clock where the program runs.
+    /// At this local time of the program.
     At {
-        /// The day; that on which it was said, if none is named.
+        /// The day; `None` is the day of the text.
         day: Option<Day>,
         hour: u8,
         minute: u8,
     },
-    /// So long after it was said.
+    /// This long after the text.
     After(Span),
 }
 
@@ -28,7 +28,8 @@ pub struct Day {
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 impl Reset {
-    /// Understands "try again at 2:15 AM", "try again at Nov 21st, 2026 9:36 AM", "try again in 2 hours 5 minutes" and "try again in 1m30s".
+    /// Parses "try again at 2:15 AM", "try again at Nov 21st, 2026 9:36 AM", "try again in 2 hours 5 minutes" and "try
+    /// again in 1m30s".
     pub fn of_words(text: &str) -> Option<Reset> {
         let text = text.to_ascii_lowercase();
         let behind = |words: &str| text.rsplit_once(words).map(|(_, rest)| rest);
@@ -39,7 +40,7 @@ impl Reset {
     }
 }
 
-/// A time of the day, perhaps behind a day.
+/// A time of day, maybe after a date.
 fn at(text: &str) -> Option<Reset> {
     let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches([',', '.', ')'])).take(5).collect();
     let (day, time) = match words.as_slice() {
@@ -61,7 +62,7 @@ fn at(text: &str) -> Option<Reset> {
     ((1..=12).contains(&time.split(':').next()?.parse::<u8>().ok()?) && minute < 60).then_some(Reset::At { day, hour, minute })
 }
 
-/// A duration such as "3 days 2 hours", "1h2m3.5s" or "350ms", up to the first word that is no part of one.
+/// A duration such as "3 days 2 hours", "1h2m3.5s" or "350ms", up to the first word that does not belong to it.
 fn after(text: &str) -> Option<Span> {
     let (mut total, mut rest) = (None, text);
     loop {
@@ -89,12 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_programs_say_is_understood() {
+    fn reset_times_of_real_programs_are_parsed() {
         let day = |year, month, day| Some(Day { year, month, day });
         let at = |day, hour, minute| Some(Reset::At { day, hour, minute });
         let after = |seconds| Some(Reset::After(Span::from_secs(seconds)));
         for (text, expected) in [
-            // As codex says it.
+            // The texts of codex.
             (
                 "You’ve hit your usage limit. Upgrade to Pro (https://chatgpt.com/explore/pro), visit https://chatgpt.com/settings/usage to purchase more credits or try again at 8:02 AM.",
                 at(None, 8, 2),
@@ -110,7 +111,7 @@ mod tests {
                 "You’ve hit your usage limit. Upgrade to Plus to continue using Codex (https://chatgpt.com/explore/plus), or try again later.",
                 None,
             ),
-            // As earlier versions said it, and providers say it.
+            // The texts of earlier versions and of providers.
             ("You've hit your usage limit. Try again in 3 days 2 hours 5 minutes.", after(266_700)),
             (
                 "Rate limit reached. Please try again in 11.054s. Visit https://example.org",
@@ -120,7 +121,7 @@ mod tests {
             ("Please try again in 350ms.", Some(Reset::After(Span::from_ms(350)))),
             ("Your quota will reset after 3h41m22s.", after(13_282)),
             ("Please retry in 41.385s.", Some(Reset::After(Span::from_ms(41_385)))),
-            // What is no time is none.
+            // Texts without a valid time.
             ("try again at 25:00 AM", None),
             ("try again at noon", None),
             ("try again in a while", None),

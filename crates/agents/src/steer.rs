@@ -1,4 +1,4 @@
-//! How a message is written into the stdin of an agent program that reads messages while it works.
+//! The format of messages for the stdin of an agent program that reads messages while it works.
 
 use serde_json::json;
 

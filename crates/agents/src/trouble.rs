@@ -1,4 +1,4 @@
-//! What keeps an agent program from working, told from a status or from words.
+//! What keeps an agent program from working, by a status or by a text.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ pub enum Trouble {
     Other,
 }
 
-/// What words mean, in the order in which they are looked for. The programs quote the status and the kind of the error that the
-/// provider has sent, so these come first.
+/// The meaning of phrases, in the order of the search. The programs quote the status and the kind of the provider's
+/// error, so these come first.
 const WORDS: &[(&str, Trouble)] = &[
     ("prompt is too long", Trouble::ContextFull),
     ("context_length_exceeded", Trouble::ContextFull),
@@ -62,7 +62,7 @@ const WORDS: &[(&str, Trouble)] = &[
     ("waiting for network", Trouble::Network),
     ("fetch failed", Trouble::Network),
     ("unable to connect", Trouble::Network),
-    // A connection that is cut in the middle of an answer, as Node says it.
+    // The texts of Node for a connection that is cut in the middle of an answer.
     ("api error: terminated", Trouble::Network),
     ("other side closed", Trouble::Network),
     ("socket hang up", Trouble::Network),
@@ -70,7 +70,7 @@ const WORDS: &[(&str, Trouble)] = &[
 ];
 
 impl Trouble {
-    /// What the status of a provider's answer means; without one the connection has failed.
+    /// The trouble for the status of a provider's answer. Without a status, the connection has failed.
     pub fn of_status(status: Option<u16>) -> Trouble {
         match status {
             None => Trouble::Network,
@@ -81,7 +81,17 @@ impl Trouble {
         }
     }
 
-    /// What an error in words means, if that can be told.
+    /// The trouble of an error with a text and maybe a status. The status decides, unless the text shows that the
+    /// context is full.
+    pub(crate) fn of_error(status: Option<u16>, text: &str) -> Option<Trouble> {
+        let by_text = Trouble::of_words(text);
+        match status {
+            Some(_) if by_text != Some(Trouble::ContextFull) => Some(Trouble::of_status(status)),
+            _ => by_text,
+        }
+    }
+
+    /// The trouble in the text of an error, if it is known.
     pub fn of_words(text: &str) -> Option<Trouble> {
         let text = text.to_lowercase().replace("\": ", "\":").replace('\\', "");
         WORDS.iter().find(|(words, _)| text.contains(words)).map(|(_, trouble)| *trouble)
@@ -93,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_real_programs_are_understood() {
+    fn errors_of_real_programs_are_classified() {
         for (text, expected) in [
             ("Reconnecting... 1/5 (exceeded retry limit, last status: 429 Too Many Requests)", Some(Trouble::Quota)),
             ("Reconnecting... 5/5 (unexpected status 401 Unauthorized: invalid x-api-key, url: http://h)", Some(Trouble::Auth)),

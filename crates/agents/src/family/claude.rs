@@ -102,14 +102,13 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
 
 fn blocks(message: Raw<'_>) -> Option<(Message<'_>, Vec<Block<'_>>)> {
     let message: Message<'_> = object(message)?;
-    let blocks = list(message.content).into_iter().filter_map(|block| object(Some(block)));
-    let blocks = blocks.collect();
+    let blocks = list(message.content).into_iter().filter_map(|block| object(Some(block))).collect();
     Some((message, blocks))
 }
 
 fn message<'a>(raw: Raw<'a>, take: &mut dyn FnMut(Event<'a>)) {
     let Some((message, blocks)) = blocks(raw) else { return };
-    // The program itself puts its errors so; the model has said nothing.
+    // The program reports its own errors in this way; the model has not answered.
     if text(message.model).is_some_and(|model| model == "<synthetic>") {
         return;
     }
@@ -137,7 +136,7 @@ fn rate_limit<'a>(raw: Raw<'a>, take: &mut dyn FnMut(Event<'a>)) {
     take(Event::Limited(limit(&kind, resets)));
 }
 
-/// A kind such as `seven_day_opus` is about one model.
+/// A kind such as `seven_day_opus` limits one model only.
 fn limit(kind: &str, resets: Option<Wall>) -> Limit {
     let model = ["opus", "sonnet", "haiku", "fable"].into_iter().find(|model| kind.ends_with(model));
     Limit { kind: if kind.is_empty() { "limit".into() } else { kind.into() }, model: model.map(Into::into), resets }
@@ -169,19 +168,10 @@ fn result<'a>(line: &Line<'a>, take: &mut dyn FnMut(Event<'a>)) {
     if !denied.is_empty() {
         take(Event::Denied(denied));
     }
-    // `subtype` says success also where the program has given up: only `is_error` decides.
+    // `subtype` is `success` even if the program has given up: only `is_error` decides.
     let is_error = read(line.is_error).unwrap_or(false);
     let said = text(line.result).or_else(|| list(line.errors).first().map(|error| any_text(Some(error))));
     let said = said.or_else(|| text(line.subtype)).unwrap_or_default();
-    let status: Option<u16> = read(line.api_error_status);
-    let trouble = is_error.then(|| {
-        let told = Trouble::of_words(&said);
-        match status {
-            Some(_) if told == Some(Trouble::ContextFull) => told,
-            Some(status) => Some(Trouble::of_status(Some(status))),
-            None => told,
-        }
-    });
-    let turns = read(line.num_turns);
-    take(Event::Result { is_error, trouble: trouble.flatten(), text: said, turns });
+    let trouble = if is_error { Trouble::of_error(read(line.api_error_status), &said) } else { None };
+    take(Event::Result { is_error, trouble, text: said, turns: read(line.num_turns) });
 }

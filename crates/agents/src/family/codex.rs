@@ -63,7 +63,7 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
             if let Some(tokens) = object::<Tokens<'_>>(line.usage) {
                 let number = |raw| read::<u64>(raw).unwrap_or(0);
                 let cached = number(tokens.cached_input_tokens);
-                // What was read from the cache is part of the input here.
+                // Codex counts tokens from the cache as input.
                 let usage = Usage {
                     input: number(tokens.input_tokens).saturating_sub(cached),
                     output: number(tokens.output_tokens),
@@ -92,7 +92,7 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
     true
 }
 
-/// A limit of the plan is told in words: "for" what alone is limited, and when it ends by the clock of its machine.
+/// A limit of the plan is reported in text: "for" a single model, and with a local time for its end.
 fn limited<'a>(said: &str, take: &mut dyn FnMut(Event<'a>)) {
     let Some((_, rest)) = said.split_once("usage limit") else { return };
     let only = rest.strip_prefix(" for ").and_then(|rest| rest.split_once(". ")).map(|(name, _)| name);
@@ -111,7 +111,7 @@ fn item<'a>(line: &str, item: Option<Item<'a>>, take: &mut dyn FnMut(Event<'a>))
             take(Event::Text(text(item.text).unwrap_or_default()));
         }
         ("reasoning", "item.completed") => take(Event::Answer { id: Some(id) }),
-        // Such as a model that it does not know: the run goes on.
+        // For example an unknown model: the run continues.
         ("error", _) => take(Event::Plain(text(item.message).unwrap_or_default())),
         ("command_execution" | "mcp_tool_call" | "file_change" | "web_search", "item.started") => {
             take(Event::Answer { id: Some(id.clone()) });

@@ -1,4 +1,5 @@
-//! Fields that may be missing, or be something else one day: each is read for itself, and what does not fit is not there.
+//! Fields that may be missing, or may change their type one day: each is read on its own, and one of another type
+//! counts as missing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,10 +11,10 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// A field that is looked at later. One `borrow` in a struct lets all its fields do so.
+/// A field that is parsed later. One `borrow` in a struct makes all its fields borrow.
 pub(super) type Raw<'a> = Option<&'a RawValue>;
 
-/// A field as what it should be.
+/// A field as its expected type.
 pub(super) fn read<T: DeserializeOwned>(raw: Raw<'_>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
@@ -23,7 +24,7 @@ pub(super) fn object<'a, T: Deserialize<'a>>(raw: Raw<'a>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// A field with fields of its own that nearly every line has: it is read together with the line, not once more.
+/// A field with fields of its own that nearly every line has: it is parsed together with the line, not a second time.
 pub(super) struct Nested<T>(pub(super) Option<T>);
 
 impl<T> Default for Nested<T> {
@@ -84,7 +85,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OnlyObjects<T> {
 pub(super) fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    // It is JSON already: without an escape it says what stands there.
+    // The value is valid JSON: without an escape it is the text itself.
     let plain = raw?.get().strip_prefix('"')?.strip_suffix('"')?;
     if !plain.contains('\\') {
         return Some(plain.into());
@@ -92,29 +93,29 @@ pub(super) fn text(raw: Raw<'_>) -> Option<Cow<'_, str>> {
     object::<Text<'_>>(raw).map(|Text(text)| text)
 }
 
-/// A text that may be written as anything: of what is no text, the JSON.
+/// A field of any type as text: a value that is no text is returned as JSON.
 pub(super) fn any_text(raw: Raw<'_>) -> Cow<'_, str> {
     text(raw).unwrap_or_else(|| raw.map(|raw| raw.get().into()).unwrap_or_default())
 }
 
-/// The fields of a list.
+/// The elements of a list.
 pub(super) fn list(raw: Raw<'_>) -> Vec<&RawValue> {
     object(raw).unwrap_or_default()
 }
 
-/// Dollars as millionths.
+/// Dollars in millionths.
 pub(super) fn micros(raw: Raw<'_>) -> Option<u64> {
     read::<f64>(raw).map(|dollars| (dollars * 1e6).round() as u64)
 }
 
-/// A moment, in seconds or in milliseconds since 1970: both are seen.
+/// A time, in seconds or in milliseconds since 1970: both occur.
 pub(super) fn moment(raw: Raw<'_>) -> Option<Wall> {
     let number = read::<f64>(raw).filter(|number| *number > 0.0)?;
     let ms = if number < 1e11 { number * 1e3 } else { number };
     Some(Wall(ms as i64))
 }
 
-/// What a tool is asked to do, in a line: the one argument that says most.
+/// The most telling argument of a tool call.
 pub(super) fn call(raw: Raw<'_>) -> Cow<'_, str> {
     #[derive(Deserialize)]
     struct Input<'a> {

@@ -1,4 +1,4 @@
-//! The families of output: one parser for each, which knows the fields of one program and nothing of runs.
+//! The families of output: one parser for each, which knows the fields of one program and nothing about runs.
 
 mod claude;
 mod codex;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::Event;
 use crate::lines::without_ansi;
 
-/// How a program tells what it does.
+/// The output format of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -23,7 +23,7 @@ pub enum Family {
     Codex,
     Gemini,
     Opencode,
-    /// In no format: its exit status decides.
+    /// Plain text: the exit status decides.
     Text,
 }
 
@@ -38,13 +38,13 @@ impl Family {
         }
     }
 
-    /// Tells what a line of the program's standard output means, in order.
+    /// Parses a line of the program's standard output into events, in order.
     pub fn parse<'a>(self, line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) {
         let line = line.trim_ascii();
         if line.is_empty() {
             return;
         }
-        let understood = match self {
+        let is_parsed = match self {
             _ if line[0] != b'{' => false,
             Family::Claude => claude::parse(line, take),
             Family::Codex => codex::parse(line, take),
@@ -52,7 +52,7 @@ impl Family {
             Family::Opencode => opencode::parse(line, take),
             Family::Text => false,
         };
-        if !understood {
+        if !is_parsed {
             take(plain(line));
         }
     }

@@ -120,12 +120,7 @@ pub(super) fn parse<'a>(line: &'a [u8], take: &mut dyn FnMut(Event<'a>)) -> bool
             let headers = data.as_ref().and_then(|data| object::<Headers<'_>>(data.response_headers));
             let seconds = headers.and_then(|headers| text(headers.retry_after)?.parse().ok());
             let said = data.and_then(|data| text(data.message)).unwrap_or_else(|| any_text(line.error));
-            let told = Trouble::of_words(&said);
-            let trouble = match status {
-                Some(_) if told == Some(Trouble::ContextFull) => told,
-                Some(status) => Some(Trouble::of_status(Some(status))),
-                None => told,
-            };
+            let trouble = Trouble::of_error(status, &said);
             let reset = seconds.map(|seconds| Reset::After(Span::from_secs(seconds))).or_else(|| Reset::of_words(&said));
             if let (Some(Trouble::Quota), Some(reset)) = (trouble, reset) {
                 take(Event::LimitEnds(reset));

@@ -1,4 +1,4 @@
-//! Streams that the real programs have put out, and what they come to.
+//! Streams of the real programs, and their verdicts.
 
 use banksman_core::agent::{AgentEnd, AgentVerdict, Limit};
 use banksman_core::{Name, Span, Wall};
@@ -15,7 +15,7 @@ macro_rules! stream {
 }
 
 fn read(family: Family, stream: &[u8]) -> Report {
-    // However it is cut.
+    // The size of the chunks must not matter.
     let reports: Vec<Report> = [1, 7, 100_000]
         .map(|size| {
             let mut reader = Reader::new(family);
@@ -42,17 +42,17 @@ fn retried(family: Family, stream: &[u8]) -> AgentVerdict {
 }
 
 #[test]
-fn claude_tells_all() {
+fn a_claude_stream_fills_the_report() {
     let report = read(Family::Claude, stream!("claude-over"));
     assert_eq!(report.session.as_deref(), Some("b357f250-2f04-4efc-ae35-fd7bab609912"));
     assert_eq!(report.model.as_deref(), Some("claude-sonnet-5"));
     assert_eq!((report.turns, report.usage.input, report.usage.output, report.cost_micros), (Some(2), 200, 40, Some(1_200)));
-    assert_eq!((report.retry.is_none(), report.is_calling()), (true, false), "it has answered since");
+    assert_eq!((report.retry.is_none(), report.is_calling()), (true, false), "the model has answered since");
     assert_eq!(report.activity.as_deref(), Some("All steps are done."));
 }
 
 #[test]
-fn what_real_streams_come_to() {
+fn real_streams_have_the_right_verdicts() {
     use AgentVerdict::{Auth, Failed, Ok, Refused};
     let limit = Limit { kind: "five_hour".into(), model: None, resets: Some(Wall(1_794_978_306_000)) };
     assert_eq!(verdict(Family::Claude, stream!("claude-ok"), 0), Ok);
@@ -70,11 +70,11 @@ fn what_real_streams_come_to() {
     assert_eq!(verdict(Family::Opencode, stream!("opencode-ok"), 0), Ok);
     assert_eq!(verdict(Family::Opencode, stream!("opencode-auth"), 1), Auth);
     assert_eq!(verdict(Family::Opencode, stream!("opencode-over"), 0), Ok);
-    assert_eq!(verdict(Family::Opencode, stream!("opencode-limit"), 0), Refused, "its last step wanted a tool");
+    assert_eq!(verdict(Family::Opencode, stream!("opencode-limit"), 0), Refused, "its last step asked for a tool");
 }
 
 #[test]
-fn when_a_limit_ends_is_understood_from_what_real_programs_say() {
+fn reset_times_are_parsed_from_real_streams() {
     let reset = |family, stream: &[u8]| read(family, stream).reset;
     let day = Some(crate::resets::Day { year: 2026, month: 11, day: 21 });
     assert_eq!(reset(Family::Codex, stream!("codex-usage")), Some(Reset::At { day, hour: 9, minute: 36 }));
@@ -89,7 +89,7 @@ fn when_a_limit_ends_is_understood_from_what_real_programs_say() {
 }
 
 #[test]
-fn a_result_counts_unless_the_program_was_asked_to_end_before() {
+fn a_result_counts_only_before_the_request_to_end() {
     let stream = stream!("claude-ok");
     let exit = Exit { code: Some(0), signal: None };
     let mut reader = Reader::new(Family::Claude);
@@ -127,13 +127,13 @@ fn garbage_changes_nothing() {
 }
 
 #[test]
-fn a_program_without_a_format_is_judged_by_its_exit() {
+fn a_program_without_a_format_is_judged_by_its_exit_status() {
     assert_eq!(verdict(Family::Text, b"{\"type\":\"result\"}\n", 0), AgentVerdict::Ok);
     assert_eq!(verdict(Family::Text, b"fine\n", 3), AgentVerdict::Failed);
 }
 
 #[test]
-fn what_gemini_says_on_standard_error_is_a_retry() {
+fn gemini_reports_retries_on_standard_error() {
     let mut reader = Reader::new(Family::Gemini);
     reader.errors(b"Attempt 1 failed with status 429. Retrying with backoff... _ApiError: {}\n    at x\n", 9);
     let retry = reader.report().retry.clone().unwrap();
@@ -146,7 +146,7 @@ fn what_gemini_says_on_standard_error_is_a_retry() {
 }
 
 #[test]
-fn a_field_that_is_something_else_one_day_takes_nothing_else_of_its_line_along() {
+fn an_unexpected_field_does_not_affect_the_rest_of_its_line() {
     for item in
         ["null", "true", "-1", "1", "0.5", r#""a text""#, r#"["a", {"b": 1}]"#, r#"{"type": [1], "id": {"a": "b"}, "new": null}"#]
     {
