@@ -4,7 +4,7 @@
 pub const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The migrations from one schema version to the next, each in one transaction.
-pub(crate) const MIGRATIONS: [&str; 23] = [
+pub(crate) const MIGRATIONS: [&str; 24] = [
     include_str!("schema/0001_coordination.sql"),
     include_str!("schema/0002_backlog.sql"),
     include_str!("schema/0003_endurance.sql"),
@@ -28,4 +28,5 @@ pub(crate) const MIGRATIONS: [&str; 23] = [
     include_str!("schema/0021_spend.sql"),
     include_str!("schema/0022_deliveries.sql"),
     include_str!("schema/0023_counters.sql"),
+    include_str!("schema/0024_appended.sql"),
 ];

@@ -39,8 +39,8 @@ fn compaction_reads_and_deletes_by_key() {
     for (statement, wanted) in [
         (baseline::Statement::One.erased(), "(project=? AND component=? AND id=?)"),
         (baseline::Statement::Delete.erased(), "(project=? AND component=? AND id=?)"),
-        (events::Statement::DeleteThrough.erased(), "PRIMARY KEY (project=? AND seq<?)"),
-        (events::Statement::After.erased(), "PRIMARY KEY (project=? AND seq>?)"),
+        (events::Statement::DeleteThrough.erased(), "PRIMARY KEY (rowid<?)"),
+        (events::Statement::After.erased(), "PRIMARY KEY (rowid>?)"),
     ] {
         let plan = plan(&connection, statement);
         assert!(plan.len() == 1 && plan[0].contains(wanted), "{statement:?}: {plan:?}");
@@ -259,7 +259,7 @@ fn workers_and_routes_are_found_by_their_keys() {
         (jobs::Statement::OfWorker.erased(), "PRIMARY KEY (project=? AND worker=?)"),
         (marks::Statement::Routed.erased(), "PRIMARY KEY (project=? AND name=?)"),
         (jobs::Statement::Delete.erased(), "PRIMARY KEY (project=? AND worker=? AND task=?)"),
-        (events::Statement::Heard.erased(), "PRIMARY KEY (project=? AND seq>?)"),
+        (events::Statement::Heard.erased(), "PRIMARY KEY (rowid>?)"),
     ] {
         plan_with(&connection, statement, wanted);
     }
