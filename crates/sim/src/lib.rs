@@ -11,6 +11,7 @@
 //! * [`land_history`]: merge queues, in a simulation of their own with a model of git.
 //! * [`quota_history`]: limits of accounts, in a simulation of their own with a model of the provider.
 //! * [`mail_history`]: messages to tasks, in a simulation of their own with a model of sessions.
+//! * [`projection`]: the throughput of a project with many machines.
 //! * [`Mutation`]: variants with one fault each, to show that the checkers can fail; beside it, the faults of the small simulations.
 
 mod accounts;
@@ -27,6 +28,7 @@ mod machine;
 mod mail;
 mod mutation;
 mod people;
+mod projection;
 mod queues;
 mod quiesce;
 mod random;
@@ -41,6 +43,7 @@ pub use accounts::{QuotaTally, quota_history};
 pub use landings::{LandingTally, land_history};
 pub use mail::{MailTally, mail_history};
 pub use mutation::{LandingMutation, MailMutation, Mutation, QuotaMutation};
+pub use projection::{Projection, Workload, projection};
 pub use report::{Checker, Report, Tally, Violation};
 pub use scenario::Scenario;
 pub use store::use_postgres;

@@ -10,7 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use banksman_sim::{Mutation, Options, Report, Scenario, Tally, Violation, run, run_twice, use_postgres};
+use banksman_core::Span;
+use banksman_sim::{
+    Mutation, Options, Projection, Report, Scenario, Tally, Violation, Workload, projection, run, run_twice, use_postgres,
+};
 use clap::{Parser, ValueEnum as _};
 
 /// Runs histories of many processes, with faults, and checks each of them
@@ -40,6 +43,9 @@ struct Args {
     /// Run on a PostgreSQL server instead of in memory
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Print the throughput of a project with many machines instead
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "count", "from", "scenario", "mutation", "steps", "store"])]
+    projection: bool,
 }
 
 /// One of this many histories runs twice, to check that it is deterministic.
@@ -63,6 +69,10 @@ fn main() -> ExitCode {
         println!("{error}");
         return ExitCode::FAILURE;
     }
+    if args.projection {
+        let printed = print_projection().inspect_err(|error| println!("{error}"));
+        return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let Args { scenario, mutation, steps, .. } = args;
     // A deliberately broken variant is for its own checker.
     let only = mutation.map(Mutation::checker);
@@ -70,6 +80,26 @@ fn main() -> ExitCode {
     let seeds = args.seeds.unwrap_or(args.from..args.from.saturating_add(args.count));
     let holds = args.seed.map_or_else(|| run_many(options, seeds), |seed| run_one(options, seed));
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints the table of docs/internals/scaling.md.
+fn print_projection() -> Result<(), String> {
+    println!(
+        "| mean duration | machines | tasks per s | slots busy | commits per task | project busy | gap, median | gap, 99 % |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (seconds, ms) in [("0.1", 100), ("1", 1_000), ("10", 10_000)] {
+        for machines in [1, 4, 16, 32, 64, 100] {
+            let Projection { tasks_per_second, slots_busy, commits_per_task, project_busy, gaps: [median, high] } =
+                projection(Workload { machines, duration: Span::from_ms(ms), tasks: 4_000 }, 0)?;
+            let [slots_busy, project_busy] = [slots_busy, project_busy].map(|share| share * 100.0);
+            println!(
+                "| {seconds} s | {machines} | {tasks_per_second:.1} | {slots_busy:.1} % | {commits_per_task:.2} | {project_busy:.0} % | \
+                 {median:.1} ms | {high:.1} ms |"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Replays one history with all its lines.

@@ -5,5 +5,6 @@ mod accounts;
 mod landings;
 mod mail;
 mod mutations;
+mod projection;
 mod remembered;
 mod scenarios;
