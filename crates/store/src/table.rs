@@ -73,8 +73,7 @@ macro_rules! table {
         statements { $($(#[$statement_doc:meta])* $statement:ident => $text:expr,)* }
     ) => {
         $crate::table::statements! {
-            Insert => $crate::sql::insert::<$table>(),
-            Upsert => $crate::sql::upsert::<$table>(),
+            New => $crate::table::mode!($mode text $table),
             Update => $crate::sql::update::<$table>(),
             Delete => $crate::sql::delete::<$table>(),
             $($(#[$statement_doc])* $statement => $crate::sql::expand($text),)*
@@ -94,7 +93,7 @@ macro_rules! table {
 
             const NAME: &'static str = $name;
             const KEY: &'static [&'static str] = &[$($by),*];
-            const NEW: $crate::tables::Statement = $crate::table::mode!($mode new).erased();
+            const NEW: $crate::tables::Statement = Statement::New.erased();
             const UPDATE: Option<$crate::tables::Statement> = $crate::table::mode!($mode update);
             const DELETE: $crate::tables::Statement = Statement::Delete.erased();
 
@@ -155,11 +154,11 @@ macro_rules! field {
 /// How rows are written: `inserts` new rows and updates changed ones; `upserts` both; or `saves`, which upserts rows
 /// that are new to the batch, and updates changed ones.
 macro_rules! mode {
-    (inserts new) => {
-        Statement::Insert
+    (inserts text $table:ident) => {
+        $crate::sql::insert::<$table>()
     };
-    ($mode:ident new) => {
-        Statement::Upsert
+    ($mode:ident text $table:ident) => {
+        $crate::sql::upsert::<$table>()
     };
     (upserts update) => {
         None

@@ -74,7 +74,7 @@ mod tests {
     use banksman_core::backlog::Backlog;
     use banksman_core::guard::{Condition, Guard, GuardAction, Predicate};
     use banksman_core::pipeline::{Reason, State, When};
-    use banksman_core::pipeline::plan::{Action, Context, RunCommand, Phase, Plan, Text};
+    use banksman_core::pipeline::plan::{Action, Bound, RunCommand, Phase, Plan, Text};
     use banksman_core::{Lease, Name, Now, Span};
 
     use super::*;
@@ -95,7 +95,7 @@ mod tests {
         };
         let plan = Plan { runbook: "b".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase], land: None };
         let id = TaskId::new("p-1").unwrap();
-        let mut pipeline = Pipeline::new(id.clone(), banksman_core::Title::new("way").unwrap(), Arc::new(plan), Context::new(), &Now::default());
+        let mut pipeline = Pipeline::new(id.clone(), banksman_core::Title::new("way").unwrap(), Arc::new(plan), Bound::default(), &Now::default());
         let reason = Reason::Guard {
             guard: name("g"),
             part: "p".into(),
