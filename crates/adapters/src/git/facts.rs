@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::{Git, GitError, Id, check, journal};
 
@@ -30,11 +31,16 @@ impl Git {
     /// merge or the like is in progress.
     pub fn branch_changes(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {
         self.seen(branch)?.ok_or_else(|| GitError::NoBranch(branch.into()))?;
-        match self.unclean(branch)? {
-            // A merge that moves the checkout looks like changes until it is done.
-            Some(_) if journal::await_moves(&self.common()?, self.limit) => self.unclean(branch),
-            changes => Ok(changes),
+        let (mut quiet, until) = (None, Instant::now() + self.limit);
+        while let Some(changes) = self.unclean(branch)? {
+            // A merge that moves the checkout looks like changes until it is done, and may have ended since git looked.
+            let since = journal::await_moves(&self.common()?, self.limit);
+            if since.is_none() || since == quiet || Instant::now() >= until {
+                return Ok(Some(changes));
+            }
+            quiet = since;
         }
+        Ok(None)
     }
 
     fn unclean(&self, branch: &str) -> Result<Option<(PathBuf, Vec<String>)>, GitError> {

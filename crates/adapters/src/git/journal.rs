@@ -247,14 +247,21 @@ pub(super) fn remove_tree(path: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Waits until no live merge is moving a checkout of this repository, but not longer than `limit`. Returns whether there was one.
-pub(super) fn await_moves(common: &Path, limit: Duration) -> bool {
+/// Waits until no live merge is moving a checkout of this repository. Returns when the last merge began or ended: as long as
+/// that stays the same, no checkout has moved. `None` if a merge is still moving one after `limit`.
+pub(super) fn await_moves(common: &Path, limit: Duration) -> Option<SystemTime> {
     let until = Instant::now() + limit;
-    let was_moving = is_moving(common);
-    while is_moving(common) && Instant::now() < until {
+    loop {
+        // Read first: a merge that begins afterwards changes it.
+        let changed = fs::metadata(moves(common)).and_then(|folder| folder.modified()).unwrap_or(UNIX_EPOCH);
+        if !is_moving(common) {
+            return Some(changed);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
-    was_moving
 }
 
 /// Whether there is a live merge with a record: its checkout is between two commits, or is about to be.

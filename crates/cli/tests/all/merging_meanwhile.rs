@@ -1,7 +1,11 @@
 //! Changes that a person makes in the checkout at a given step of a merge, with real git. Every byte must survive.
 
+use std::process::Stdio;
+use std::time::Instant;
+
 use crate::merging::git;
-use crate::merging_killed::{COMPARES, REFRESHES, Steps, VERIFIES};
+use crate::merging_killed::{COMPARES, REFRESHES, Steps, VERIFIES, WAIT};
+use crate::world::{DEADLINE, Running, until};
 
 #[test]
 fn an_edit_of_an_affected_file_survives_at_every_step() {
@@ -85,4 +89,57 @@ fn a_switch_to_another_branch_during_a_merge_succeeds() {
     assert_eq!((steps.status(), std::fs::read_to_string(steps.path("changed")).unwrap()), (String::new(), "before\n".into()));
     assert_eq!(git(steps.world.path(), &["rev-parse", "main"]), git(steps.world.path(), &["rev-parse", "topic"]));
     steps.assert_tidy();
+}
+
+/// Starts a check of a guard that needs a clean checkout. Its git runs one script before its first status, and another one
+/// between the status and its output.
+fn start_check(steps: &Steps, before: &str, after: &str) -> Running {
+    crate::runbooks::write(&steps.world, "ops", "[guard.clean]\ncondition = { branch_clean = \"main\" }\n");
+    let (path, root) = (std::env::var("PATH").unwrap(), steps.world.path().display());
+    std::fs::create_dir_all(steps.path("state/asking")).unwrap();
+    let wrapper = format!(
+        "#!/bin/sh\nPATH='{path}'\ncase \"$*\" in *' status '*)\nif mkdir '{root}/state/once' 2> /dev/null; then\n\
+         (cd '{root}'; {before}) > /dev/null\ngit \"$@\" > '{root}/state/seen'\nend=$?\n(cd '{root}'; {after}) > /dev/null\n\
+         cat '{root}/state/seen'\nexit $end\nfi;;\nesac\nexec git \"$@\"\n"
+    );
+    steps.script("state/asking/git", &wrapper);
+    let mut command = steps.world.command(&["guards", "check", "clean"]);
+    command.env("PATH", format!("{root}/state/asking:{path}"));
+    Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn a_checkout_that_a_merge_moves_is_clean_for_a_guard() {
+    let is_there = |steps: &Steps, name: &str| until(name, || steps.path(name).exists());
+    let touch = |steps: &Steps, name: &str| std::fs::write(steps.path(name), "").unwrap();
+    // The merge moves the checkout while git looks, and goes on afterwards.
+    let steps = Steps::at(REFRESHES);
+    let merge = steps.start(REFRESHES, WAIT);
+    is_there(&steps, "state/here");
+    let check = start_check(&steps, "true", "touch state/dirty");
+    is_there(&steps, "state/dirty");
+    touch(&steps, "state/go");
+    let said = check.end();
+    assert!(said.code == 0 && !std::fs::read(steps.path("state/seen")).unwrap().is_empty(), "{said:?}");
+    assert_eq!(merge.end().code, 0);
+    // The merge begins after the check did, and ends before the check knows what git has seen.
+    let steps = Steps::at(REFRESHES);
+    let is_moved = "touch state/asked; while [ ! -e state/here ]; do sleep 0.01; done";
+    let check = start_check(&steps, is_moved, "touch state/dirty; while [ ! -e state/over ]; do sleep 0.01; done");
+    is_there(&steps, "state/asked");
+    let merge = steps.start(REFRESHES, WAIT);
+    is_there(&steps, "state/dirty");
+    touch(&steps, "state/go");
+    assert_eq!(merge.end().code, 0);
+    touch(&steps, "state/over");
+    let said = check.end();
+    assert!(said.code == 0 && !std::fs::read(steps.path("state/seen")).unwrap().is_empty(), "{said:?}");
+    // What a killed merge has left are changes, at once.
+    let steps = Steps::at(REFRESHES);
+    steps.kill(REFRESHES, true);
+    let start = Instant::now();
+    let said = start_check(&steps, "true", "true").end();
+    assert!(said.code == 6 && said.stderr.contains("changed"), "{said:?}");
+    assert!(start.elapsed() < DEADLINE / 3, "{:?}", start.elapsed());
+    steps.world.ok(&Steps::MERGE);
 }
