@@ -4,10 +4,11 @@
 //! output covers the second half of the time since then. A newer process or file is proof at once; the use of the
 //! processor needs two samples.
 
-use std::fs;
+use std::fs::{self, Metadata, ReadDir};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{io, iter};
 
 use rustix::process::getpid;
 
@@ -68,24 +69,47 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether anything below a directory was changed after this time of the wall clock. Links are not followed.
+/// Whether anything below a directory was changed after this time of the wall clock.
 fn has_newer(root: &Path, after_ms: u64) -> bool {
-    let (mut todo, mut left) = (vec![root.to_owned()], FILES);
-    while let Some(directory) = todo.pop() {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            left -= 1;
-            let Ok(found) = entry.metadata() else { continue };
-            let changed_ms = found.ctime().saturating_mul(1_000).saturating_add(found.ctime_nsec() / 1_000_000);
-            if u64::try_from(changed_ms).is_ok_and(|changed| changed > after_ms) {
-                return true;
+    let changed_ms = |file: &Metadata| file.ctime().saturating_mul(1_000).saturating_add(file.ctime_nsec() / 1_000_000);
+    walk(root).take(FILES).flatten().any(|file| u64::try_from(changed_ms(&file)).is_ok_and(|changed| changed > after_ms))
+}
+
+/// Everything below a directory. Links are not followed. An entry that has vanished meanwhile is an error.
+fn walk(root: &Path) -> impl Iterator<Item = io::Result<Metadata>> {
+    let (mut todo, mut directory) = (vec![root.to_owned()], None::<ReadDir>);
+    iter::from_fn(move || {
+        loop {
+            if let Some(entry) = directory.as_mut().and_then(Iterator::next) {
+                return Some(entry.and_then(|entry| {
+                    let file = entry.metadata()?;
+                    if file.is_dir() {
+                        todo.push(entry.path());
+                    }
+                    Ok(file)
+                }));
             }
-            if left == 0 {
-                return false;
-            }
-            if found.is_dir() {
-                todo.push(entry.path());
-            }
+            directory = fs::read_dir(todo.pop()?).ok();
         }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vanished_file_counts_towards_the_limit() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["one", "two", "three"] {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        assert!(has_newer(root.path(), 0));
+        let mut files = walk(root.path());
+        assert!(files.next().is_some_and(|file| file.is_ok()));
+        for name in ["one", "two", "three"] {
+            fs::remove_file(root.path().join(name)).unwrap();
+        }
+        assert_eq!(files.map(|file| file.is_ok()).collect::<Vec<_>>(), [false, false]);
     }
-    false
 }

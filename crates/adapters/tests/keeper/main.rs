@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails shall say so at once")]
 
+mod activity;
 mod agents;
 mod command_supervisor;
 mod ends;
