@@ -54,13 +54,13 @@ pub(crate) fn sentence(limit: &AccountLimit) -> String {
     let model = limit.scope.model.as_ref().map(|model| format!(" ({model})")).unwrap_or_default();
     let what = match &*limit.scope.kind {
         LOGIN => "not logged in",
-        BUDGET => "budget of the day is spent",
+        BUDGET => "daily budget is spent",
         _ => "limit reached",
     };
     let then = match &limit.state {
         State::Waiting { resets, is_given: true, .. } => format!("resets {}", format::local(*resets)),
-        State::Waiting { resets, .. } => format!("tried again {}", format::local(*resets)),
-        State::Probing { run } => format!("run {run} tries it now"),
+        State::Waiting { resets, .. } => format!("next try {}", format::local(*resets)),
+        State::Probing { run } => format!("run {run} is probing it"),
         State::Open => "over".into(),
     };
     format!("{account}{model}: {what}, {then}")

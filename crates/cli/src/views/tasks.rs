@@ -311,6 +311,14 @@ pub(crate) struct Added<'a> {
     pub(crate) runner_alive: bool,
 }
 
+/// A task after an update.
+#[derive(Debug, Serialize)]
+pub(crate) struct Updated<'a> {
+    #[serde(flatten)]
+    pub(crate) task: TaskView<'a>,
+    pub(crate) outcome: &'static str,
+}
+
 /// The outcome of cancelling or retrying a task.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {

@@ -1,8 +1,11 @@
 //! One claim of everything that a task needs: granted in one transaction or not at all, renewed and ended as a whole.
 
+use std::process::Command;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::screen::Screen;
 use crate::world::{BANKSMAN, Running, World, until};
 
 pub(crate) const UNTIL_GO: &str = "touch begun; until test -e go; do sleep 0.02; done";
@@ -45,15 +48,21 @@ fn the_section_of_a_stopped_runner_goes_to_its_run_then_to_the_waiter() {
     let world = World::new();
     let db = section(&world, "db");
     world.add(&["Migrate", "--section", "db", "--run", UNTIL_GO]);
-    world.add(&["Review", "--section", "db"]);
+    let review = world.add(&["Review", "--section", "db"]);
     let runner = world.start(&["run", "--quiet"]);
     until("it runs", || world.has("begun"));
     let run = world.holder(&db).unwrap();
     assert!(run.as_str().starts_with("run:"), "{run}");
+    // A wait that times out names the holder, and leaves nothing behind.
+    for late in [&["tasks", "take", "Review"][..], &["tasks", "update", "Review", "--status", "in_progress"]] {
+        let late = [late, &["--holder", "bob", "--timeout", "50ms"]].concat();
+        let details = world.assert_refused(&late, 6, "WAIT_TIMEOUT")["details"].clone();
+        assert_eq!((&details["taskId"], &details["lockedBy"]), (&review.as_str().into(), &run.as_str().into()), "{details}");
+        assert_eq!((details["lock"].as_str(), waiting(&world)), (Some(db.as_str()), 0), "{details}");
+    }
     let alice = taking(&world, "Review", "alice");
     until_waiting(&world, 1);
     runner.interrupt();
-    // A wait that times out leaves nothing behind.
     let late = ["tasks", "take", "Review", "--holder", "bob", "--timeout", "50ms"];
     world.assert_refused(&late, 6, "WAIT_TIMEOUT");
     assert_eq!((world.holder(&db), waiting(&world)), (Some(run.clone()), 1), "the run lives, so the section is its own");
@@ -85,20 +94,27 @@ fn an_abandoned_wait_holds_nothing() {
     let said = waits.end();
     assert_eq!(said.code, 6, "{said:?}");
     assert!(start.elapsed() < std::time::Duration::from_millis(1_150), "{:?}", start.elapsed());
-    assert_eq!((world.holder(&format!("task:{first}")), waiting(&world)), (None, 0));
+    let own = format!("task:{first}");
+    assert_eq!((world.holder(&own), waiting(&world)), (None, 0));
     let interrupted = taking(&world, "T", "bob");
     until_waiting(&world, 1);
     assert_eq!((interrupted.interrupt().code, waiting(&world)), (130, 0));
+    assert_eq!(world.holder(&own), None);
     let deleted = taking(&world, "T", "bob");
     until_waiting(&world, 1);
     world.ok(&["tasks", "delete", "T"]);
     assert_eq!((deleted.end().code, waiting(&world)), (4, 0));
+    assert_eq!(world.holder(&own), None);
+    let late = ["tasks", "take", "T2", "--holder", "bob", "--timeout", "50ms"];
+    let details = world.assert_refused(&late, 6, "WAIT_TIMEOUT")["details"].clone();
+    assert_eq!((&details["taskId"], &details["lockedBy"]), (&second.as_str().into(), &"ann".into()), "{details}");
+    assert!(details["expiresAt"].as_str().is_some_and(|time| time.ends_with('Z')), "{details}");
     let killed = taking(&world, "T2", "bob");
     until_waiting(&world, 1);
     assert!(
         world
             .ok(&["locks", "cleanup"])
-            .contains("1 claim waits; no holder is dead or past its time, and no process that waits is dead")
+            .contains("1 claim waits; all holders are alive and within their leases, and all waiting processes are alive")
     );
     killed.signal(Signal::KILL);
     killed.end();
@@ -128,6 +144,40 @@ fn an_abandoned_wait_holds_nothing() {
     // A live runner removes the wait of a dead process.
     let _runner = world.start(&["run", "--quiet"]);
     until("the dead claim is gone", || waiting(&world) == 0);
+}
+
+/// A8: one timeout covers the entire wait, whatever is released or changed meanwhile.
+#[test]
+fn the_timeout_of_a_wait_starts_once() {
+    let wait = std::time::Duration::from_secs(3);
+    // What happens shortly before the end, and leaves the task locked for another reason.
+    let changes = [&["tasks", "release", "T", "--holder", "ann"][..], &["tasks", "update", "T", "--section", "other"]];
+    std::thread::scope(|scope| {
+        for change in changes {
+            scope.spawn(move || {
+                let world = World::new();
+                // A waiter notices a change of the section by itself.
+                world.ok(&["config", "set", "locking.poll_interval", "50ms"]);
+                section(&world, "db");
+                section(&world, "other");
+                for (title, section, holder) in [("T", "db", "ann"), ("T2", "db", "ann"), ("T3", "other", "eve")] {
+                    world.add(&[title, "--section", section]);
+                    take(&world, title, holder);
+                }
+                if change[1] == "update" {
+                    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+                }
+                let start = std::time::Instant::now();
+                let bob = world.start(&["tasks", "take", "T", "--holder", "bob", "--timeout", "3s"]);
+                until_waiting(&world, 1);
+                until("the wait is nearly over", || start.elapsed() > wait - wait / 5);
+                world.ok(change);
+                let said = bob.end();
+                assert_eq!((said.code, waiting(&world)), (6, 0), "{said:?}");
+                assert!(start.elapsed() < wait + wait / 2, "{change:?}: {:?}", start.elapsed());
+            });
+        }
+    });
 }
 
 /// A3 and A7: people claim the needs too; one heartbeat renews every part; the loss of a part ends the claim, and the holder gets an error.
@@ -199,10 +249,23 @@ fn a_claim_has_one_holder_and_only_its_epoch_ends_it() {
     let id = world.add(&["T"]);
     // Outside of a run, a take needs a holder.
     world.assert_refused(&["tasks", "take", "T", "--no-wait"], 2, "USAGE");
+    let update = ["tasks", "update", "T", "--status", "in_progress", "--no-wait"];
+    for _ in 0..2 {
+        world.assert_refused(&update, 2, "USAGE");
+    }
     let first = take(&world, "T", "ann");
     let again = take(&world, "T", "ann");
     assert_eq!((&first["outcome"], &again["outcome"]), (&"taken".into(), &"already_yours".into()));
     assert_eq!((&first["epoch"], &first["since"]), (&again["epoch"], &again["since"]));
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    let update = [&update[..], &["--holder", "ann"]].concat();
+    let (first, again) = (world.data(&update), world.data(&update));
+    assert_eq!((&first["outcome"], &again["outcome"]), (&"taken".into(), &"already_yours".into()));
+    assert_eq!((&first["byHand"]["epoch"], &first["changedAt"]), (&again["byHand"]["epoch"], &again["changedAt"]));
+    let said = world.ok(&update);
+    assert!(said.contains(&format!("T {id} is already yours, taken ")) && !said.contains("updated"), "{said}");
+    let said = world.ok(&[&update[..], &["--priority", "3"]].concat());
+    assert!(said.contains(&format!("updated T {id}, which is already yours, taken ")), "{said}");
     world.ok(&["tasks", "release", "T", "--holder", "ann"]);
     world.ok(&["config", "set", "locking.task_timeout", "100ms"]);
     let epoch = take(&world, "T", "ann")["epoch"].to_string();
@@ -231,7 +294,7 @@ fn a_claim_has_one_holder_and_only_its_epoch_ends_it() {
     assert_eq!((code, &error["code"]), (8, &"FENCED".into()), "{error}");
     let message = error["message"].as_str().unwrap();
     assert!(
-        message.contains("the epoch 1 is not that of the current claim of") && message.contains("(held by bob for "),
+        message.contains("epoch 1 is not that of the current claim of") && message.contains("(held by bob for "),
         "{message}"
     );
     world.ok(&["tasks", "release", "T", "--holder", "bob", "--epoch", &other]);
@@ -256,6 +319,76 @@ fn a_claim_has_one_holder_and_only_its_epoch_ends_it() {
     assert!(taken.data["holder"].as_str().unwrap().starts_with("run:"), "{taken:?}");
     assert_eq!(world.status("other"), "pending");
     assert_nothing_is_held(&world);
+}
+
+/// A5: without a name, the claimant is the user on the terminal of the command.
+#[test]
+fn claimants_on_two_terminals_are_distinguished() {
+    let world = World::new();
+    let (first, second) = (world.add(&["First"]), world.add(&["Second"]));
+    let on_terminal = |commands: &str| {
+        let script = commands.replace("take", &format!("{BANKSMAN} tasks take"));
+        let mut screen = Screen::of(world.clean(Command::new("sh"), &["-c", &script]), 20, 200);
+        let status = screen.wait();
+        (screen, status.code())
+    };
+    // A terminal keeps its number for as long as its screen lives.
+    let (screen, code) = on_terminal("take First --no-wait && take First --no-wait");
+    assert!(code == Some(0) && screen.text().contains("is already yours"), "{}", screen.text());
+    let (other, code) = on_terminal("take Second --no-wait && take First --no-wait");
+    assert!(code == Some(6) && other.text().contains("is locked by"), "{}", other.text());
+    let holders = [first, second].map(|id| world.holder(&format!("task:{id}")).unwrap().to_string());
+    assert!(holders.iter().all(|holder| holder.contains("@pts/")) && holders[0] != holders[1], "{holders:?}");
+}
+
+/// A6: no status ends a claim in the name of an earlier one of the same holder.
+#[test]
+fn an_update_with_the_epoch_of_an_earlier_claim_is_fenced() {
+    let world = World::new();
+    let id = world.add(&["T"]);
+    let earlier = take(&world, "T", "ann")["epoch"].to_string();
+    let update = |status: &str, epoch: &str| {
+        let args = ["tasks", "update", "T", "--status", status, "--holder", "ann", "--epoch", epoch];
+        args.map(str::to_owned)
+    };
+    let refused = |status: &str, exit: i32, code: &str| {
+        let args = update(status, &earlier);
+        for more in [&[][..], &["--priority", "9"]] {
+            let args: Vec<&str> = args.iter().map(String::as_str).chain(more.iter().copied()).collect();
+            world.assert_refused(&args, exit, code);
+        }
+    };
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    let ends = ["completed", "failed", "pending", "review", "skipped"];
+    // The claim is over, and there is no other one.
+    for status in ends {
+        refused(status, 8, "FENCED");
+    }
+    let own = format!("task:{id}");
+    for status in ends {
+        let epoch = take(&world, "T", "ann")["epoch"].to_string();
+        refused(status, 8, "FENCED");
+        assert_eq!((world.status("T"), world.grant(&own).unwrap().epoch.to_string()), ("in_progress".into(), epoch.clone()));
+        assert_eq!(world.data(&update(status, &epoch).each_ref().map(String::as_str))["status"], status);
+        world.ok(&["tasks", "retry", "T"]);
+    }
+    // An epoch that would be ignored is refused.
+    take(&world, "T", "ann");
+    for status in ["in_progress", "cancelled"] {
+        refused(status, 2, "USAGE");
+    }
+    assert_eq!(world.data(&["tasks", "show", "T"])["priority"], 0);
+    world.ok(&["tasks", "release", "T", "--holder", "ann"]);
+    // A run is told that it is at work, and not that it is over.
+    let mark = format!("{BANKSMAN} tasks update Run --status review --epoch $BANKSMAN_RUN_EPOCH --json > said");
+    let script = format!("{mark}; touch asked; {UNTIL_GO}");
+    world.add(&["Run", "--run", &script]);
+    let _runner = world.start(&["run", "--quiet"]);
+    until("it has asked", || world.has("asked"));
+    let said: Value = serde_json::from_str(&world.read("said")).unwrap();
+    assert_eq!(said["error"]["code"], "TASK_IN_PROGRESS", "{said}");
+    world.touch("go");
+    world.until_status("Run", "completed");
 }
 
 /// A holder name never blocks itself: a second wait under one name, or another one after a kill, waits.
@@ -314,7 +447,7 @@ fn a_stopped_waiter_of_a_section_is_passed_over() {
     let found = world.ok(&["doctor"]);
     assert!(found.contains("has not answered for") && found.contains(&format!("kill -CONT {}", alice.pid())), "{found}");
     let why = world.ok(&["why", "mine"]);
-    assert!(why.contains("alice waits for it") && why.contains(&format!("try: kill -CONT {}", alice.pid())), "{why}");
+    assert!(why.contains("alice waits for the task") && why.contains(&format!("try: kill -CONT {}", alice.pid())), "{why}");
     let unanswered = world.data(&["why", "mine"])["unanswered"].clone();
     assert_eq!(unanswered.as_array().unwrap().len(), 1, "{unanswered}");
     assert_eq!((&unanswered[0]["holder"], &unanswered[0]["pid"]), (&"alice".into(), &alice.pid().into()));
@@ -370,7 +503,9 @@ fn a_person_who_waits_for_a_section_gets_it_after_the_current_task() {
     let ann = taking(&world, "mine", "ann");
     until_waiting(&world, 1);
     let why = world.data(&["why", "two"]);
-    assert!(why.to_string().contains("reserved for ann") || why.to_string().contains("section"), "{why}");
+    let reserved = why["reasons"].as_array().unwrap().iter().find(|reason| reason["kind"] == "reserved");
+    let message = reserved.and_then(|reason| reason["message"].as_str()).unwrap_or_default();
+    assert!(message.starts_with("its exclusive section db is reserved for ann, waiting for "), "{why}");
     world.touch("go");
     assert_eq!(ann.end().code, 0);
     let completed = |world: &World| world.data(&["tasks", "list", "--status", "completed"])["tasks"].as_array().unwrap().len();

@@ -59,6 +59,15 @@ fn unset_restores_the_value_of_the_layer_below() {
 }
 
 #[test]
+fn a_setting_without_effect_is_accepted_with_a_note() {
+    let world = World::on_sqlite();
+    let said = world.run(&["config", "set", "locking.section_timeout", "3s"]);
+    assert!(said.code == 0 && said.stderr.contains("this setting has no effect: an exclusive section is held"), "{said:?}");
+    assert!(world.run(&["config", "set", "locking.task_timeout", "3s"]).stderr.is_empty());
+    assert_eq!(setting(&world, "locking.section_timeout"), ("3s".into(), "project".into()), "a file with it loads");
+}
+
+#[test]
 fn settings_can_be_read_and_set_outside_of_a_project() {
     let world = World::empty_on_sqlite();
     world.ok(&["config", "set", "--user", "locking.poll_interval", "7s"]);
@@ -103,7 +112,7 @@ fn all_errors_of_all_layers_are_reported_at_once() {
 
     // `set` corrects one setting at a time.
     let said = world.run(&["config", "set", "locking.wait_timeout", "5m"]);
-    assert_eq!((said.code, said.stderr.contains("something else is wrong still")), (0, true), "{said:?}");
+    assert_eq!((said.code, said.stderr.contains("the settings have another error")), (0, true), "{said:?}");
 }
 
 #[test]
@@ -171,8 +180,8 @@ fn set_warns_when_another_layer_overrides_the_value() {
     let world = World::on_sqlite();
     world.ok(&["config", "set", "locking.wait_timeout", "5m"]);
     let said = world.run(&["config", "set", "--user", "locking.wait_timeout", "6m"]);
-    assert!(said.stderr.contains(".banksman/config.toml sets it too"), "{said:?}");
+    assert!(said.stderr.contains(".banksman/config.toml overrides this value here"), "{said:?}");
     let said = with_variable(&world, VARIABLE, "7m", &["config", "set", "locking.wait_timeout", "8m"]);
-    assert!(said.stderr.contains(&format!("because {VARIABLE} sets it too")), "{said:?}");
+    assert!(said.stderr.contains(&format!("{VARIABLE} overrides this value here")), "{said:?}");
     assert_eq!(world.run(&["config", "set", "locking.wait_timeout", "9m"]).stderr, "");
 }

@@ -202,7 +202,7 @@ fn no_step_is_repeated_when_the_runner_is_killed_after_each() {
     for (step, number) in steps {
         let runner = world.runner(&[]);
         until(&format!("{step} {number}"), || count(&world, &id, step) >= number);
-        until("the run", || step == "restarting" || world.read("pids").lines().count() == number);
+        until("the run", || step == "restarting" || world.read("pids").lines().count() >= number);
         runner.kill();
     }
     assert_eq!(world.run_all(), 7);
@@ -271,6 +271,25 @@ fn file_changes_without_output_count_as_activity_for_a_while() {
     let took = times(&world, &quiet, "task:failed")[0] - times(&world, &quiet, "task:started")[0];
     assert!(took >= 1_500, "{took}");
     assert_eq!((count(&world, &quiet, "nudged"), world.has("stayed")), (0, false));
+}
+
+/// C8: the other two signs of work, in the checkout, where files prove nothing: others write there too.
+#[test]
+fn processor_use_and_new_children_count_as_activity_for_a_while() {
+    let world = world("600ms", &[("task.max_recovery_attempts", "0"), ("task.on_exhausted", "fail")]);
+    let add = |title: &str, script: &str| world.add(&[title, "--run", script]);
+    let working = [add("Spins", "while :; do :; done"), add("Forks", "while :; do sleep 0.2 & sleep 0.1; done")];
+    let writes = "exec 3<> <(:); while :; do : > file; read -t 0.1 -u 3 x; done";
+    let idle = [add("Hung", "exec sleep 1000"), add("Writes", &format!("exec bash -c '{writes}'"))];
+    let _runner = world.runner(&[]);
+    idle.iter().for_each(|id| world.until_status(id, "failed"));
+    assert_eq!(working.each_ref().map(|id| world.status(id)), ["in_progress"; 2]);
+    for id in &working {
+        world.until_status(id, "failed");
+        // The timeout, extended by four more.
+        let took = times(&world, id, "task:failed")[0] - times(&world, id, "task:started")[0];
+        assert!(took >= 3_000, "{took}");
+    }
 }
 
 #[test]

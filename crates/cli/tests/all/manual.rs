@@ -130,7 +130,11 @@ fn heartbeats_keep_a_manually_taken_task() {
     let world = World::new();
     world.ok(&["config", "set", "locking.task_timeout", "1s"]);
     world.ok(&["config", "set", "locking.poll_interval", "100ms"]);
-    let task = add(&world, "fix", &[]);
+    // A shorter time of the section has no effect (A3).
+    world.ok(&["config", "set", "locking.section_timeout", "500ms"]);
+    let section = crate::claims::section(&world, "backend");
+    let task = add(&world, "fix", &["--section", "backend"]);
+    add(&world, "beside", &["--section", "backend"]);
     set(&world, "fix", "in_progress", "ann");
     let lock = format!("task:{task}");
     let grant = world.grant(&lock).unwrap();
@@ -142,8 +146,11 @@ fn heartbeats_keep_a_manually_taken_task() {
     });
     assert_eq!(world.data(&["tasks", "show", "fix"])["status"], "in_progress");
     assert_eq!(world.grant(&lock).unwrap().epoch, grant.epoch);
-    // Without heartbeats the runner takes the task.
-    until("the runner has it", || world.data(&["tasks", "show", "fix"])["status"] == "completed");
+    let holder = world.holder(&section).map(|holder| holder.to_string());
+    assert_eq!((holder.as_deref(), &world.task("beside")["attempts"]), (Some("ann"), &0.into()));
+    // Without heartbeats the runner takes both tasks.
+    world.until_status("fix", "completed");
+    world.until_status("beside", "completed");
     assert_eq!(runner.stop().code, 0);
 }
 

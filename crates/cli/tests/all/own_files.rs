@@ -1,5 +1,6 @@
 //! Banksman's own files and git: they never make a checkout unclean, and git in a workspace never finds the project's repository.
 
+use crate::landing::Yard;
 use crate::merging::{branch, commit, git, repository};
 use crate::world::World;
 
@@ -30,6 +31,24 @@ fn own_files_never_make_a_checkout_unclean_or_block_a_merge() {
     assert_eq!(world.data(&["config", "get", "task.kill_grace"])["value"], "3s", "the change is still there");
     std::fs::write(world.path().join("base"), "changed").unwrap();
     assert!(!is_clean(&world), "a file of the user's");
+}
+
+/// B12: `config set` in a checkout with a committed settings file does not block a landing.
+#[test]
+fn a_changed_settings_file_does_not_block_a_landing() {
+    let yard = Yard::new();
+    yard.branch("unchecked", "a", "a\n");
+    yard.branch("checked", "b", "b\n");
+    yard.check("true");
+    yard.0.ok(&["config", "set", "task.kill_grace", "3s"]);
+    assert_eq!(yard.git(&["status", "--porcelain"]), " M .banksman/config.toml", "it is committed and changed");
+    // Before a check, what would prevent the move is reported.
+    for args in [&["unchecked", "--unchecked"][..], &["checked"]] {
+        let landed = yard.land(args);
+        assert_eq!(landed["state"], "landed", "{landed}");
+    }
+    assert_eq!((yard.file("a").as_str(), yard.file("b").as_str()), ("a\n", "b\n"));
+    assert_eq!(yard.0.data(&["config", "get", "task.kill_grace"])["value"], "3s", "the change is still there");
 }
 
 #[test]

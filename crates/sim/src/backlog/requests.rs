@@ -54,7 +54,7 @@ impl World<'_> {
             }
             80..84 => {
                 let mark = if self.random.in_thousand(500) { Mark::Skipped } else { Mark::Review };
-                TaskRequest::Set { id: task?, by: None, mark }
+                TaskRequest::Set { id: task?, by: None, epoch: None, mark }
             }
             84..89 => TaskRequest::Delete { id: task?, force: self.random.in_thousand(300) },
             89..93 => {

@@ -29,8 +29,8 @@ use crate::views::{Time, tasks as views};
 
 /// Take a task to work on it yourself.
 ///
-/// Claims the task with everything that it needs: its lock, its exclusive section, its locks and semaphores. You get all of it or
-/// nothing; meanwhile you wait, holding nothing. The claim lives for locking.task_timeout without a `tasks heartbeat`, and ends with
+/// Claims the task with everything that it needs: its lock, its exclusive section, its locks and semaphores. You get everything
+/// or nothing; while you wait, you hold nothing. The claim expires after locking.task_timeout without a `tasks heartbeat`, and ends with
 /// `tasks done`, `tasks fail` or `tasks release`.
 #[derive(Debug, Args)]
 #[command(
@@ -39,7 +39,7 @@ use crate::views::{Time, tasks as views};
 pub(super) struct Take {
     /// The task
     task: String,
-    /// Take it though a task that it depends on is not completed
+    /// Take it even if its dependencies are not completed
     #[arg(long)]
     anyway: bool,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(super) struct Take {
 
 /// Release a task that you have taken, without ending it.
 ///
-/// It is pending again, and everything that was claimed with it is free.
+/// The task is pending again, and everything that was claimed with it is released.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks release 'Fix the login'\n  banksman tasks release t-7k2m9q1a --epoch 42")]
 pub(super) struct Release {
@@ -57,7 +57,7 @@ pub(super) struct Release {
     /// The epoch of the claim [default: your own claim]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Who works on it [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
+    /// The holder of the claim [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
 }
@@ -65,13 +65,13 @@ pub(super) struct Release {
 /// Who works on a task, and how long to wait for it.
 #[derive(Debug, Args)]
 pub(super) struct ClaimFlags {
-    /// Who works on it, or did [default: $BANKSMAN_HOLDER, or USER@TERMINAL; without a terminal a name is required to take it]
+    /// The holder of the claim [default: $BANKSMAN_HOLDER, or USER@TERMINAL; without a terminal a name is required to take it]
     #[arg(long, value_name = "NAME")]
     pub(super) holder: Option<HolderId>,
-    /// Do not wait: exit 6 if something that it needs is not free
+    /// Do not wait: exit 6 if something that the task needs is not free
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// How long to wait at most, in all [default: locking.wait_timeout, 30m]
+    /// Maximum time to wait, in total [default: locking.wait_timeout, 30m]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     timeout: Option<Dur>,
 }
@@ -122,7 +122,7 @@ impl ClaimFlags {
                 TaskOutcome::AlreadyYours(task) => return Ok(Taken { task: *task, is_old: true }),
                 TaskOutcome::Changed => {}
                 TaskOutcome::Locked(locked_by) if self.no_wait => {
-                    return Err(locked(id, &locked_by).hint("leave out --no-wait to wait for it"));
+                    return Err(locked(id, &locked_by).hint("omit --no-wait to wait for it"));
                 }
                 outcome => return Err(refused(id, &outcome)),
             }
@@ -169,22 +169,24 @@ impl Take {
 }
 
 impl Taken {
+    pub(super) fn outcome(&self) -> &'static str {
+        if self.is_old { "already_yours" } else { "taken" }
+    }
+
+    /// `is already yours, taken 4 min ago`, if the same holder had claimed it before.
+    pub(super) fn already_yours(&self) -> Option<String> {
+        self.is_old.then(|| format!("is already yours, taken {}", format::ago(self.task.changed.wall)))
+    }
+
     fn view(&self, client: &Client) -> Result<(views::Taken<'_>, String), Failure> {
         let Task { id, spec, changed, .. } = &self.task;
         let State::Manual { holder, epoch, .. } = &self.task.state else { return Err(refused(id, &TaskOutcome::NotClaimed)) };
         let ttl = format::span(Dur(client.config().task_timeout).span());
-        let view = views::Taken {
-            task: (&self.task).into(),
-            holder,
-            epoch: *epoch,
-            since: Time(changed.wall),
-            outcome: if self.is_old { "already_yours" } else { "taken" },
-        };
-        let what = match self.is_old {
-            true => {
-                format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} is already yours, taken {}", spec.title, format::ago(changed.wall))
-            }
-            false => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
+        let view =
+            views::Taken { task: (&self.task).into(), holder, epoch: *epoch, since: Time(changed.wall), outcome: self.outcome() };
+        let what = match self.already_yours() {
+            Some(already_yours) => format!("{BOLD}{}{BOLD:#} {DIM}{id}{DIM:#} {already_yours}", spec.title),
+            None => format!("took {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}", spec.title),
         };
         let human = format!(
             "{what}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{epoch}{BOLD:#}, for {ttl}\n\
@@ -248,8 +250,8 @@ pub(super) fn heartbeat(
 pub(super) fn claimant(given: Option<&HolderId>) -> Result<Actor, Failure> {
     match Actor::named(given, on_terminal)? {
         Some(actor) => Ok(actor),
-        None => Err(Failure::usage("who works on it? --holder is missing, and there is no terminal to tell claimants apart")
-            .hint("name yourself with --holder NAME or BANKSMAN_HOLDER")),
+        None => Err(Failure::usage("--holder is missing, and there is no terminal to identify the holder")
+            .hint("set it with --holder NAME or BANKSMAN_HOLDER")),
     }
 }
 
@@ -269,11 +271,11 @@ fn on_terminal() -> Option<HolderId> {
 
 /// The failure for a lock that another holder has.
 pub(super) fn locked(task: &TaskId, locked_by: &LockedBy) -> Failure {
-    let expires = locked_by.until.map(|until| format!("; that expires {}", format::away(until))).unwrap_or_default();
+    let expires = locked_by.until.map(|until| format!("; the lock expires {}", format::away(until))).unwrap_or_default();
     let (lock, by) = (&locked_by.lock, format!("{}{expires}", held_by(locked_by)));
     let failure = match lock {
         _ if locked_by.is_reserved => {
-            let message = format!("{task} needs {lock}, which is reserved for {}, who waits", format::holder(&locked_by.holder));
+            let message = format!("{task} needs {lock}, which is reserved for {}", format::holder(&locked_by.holder));
             Failure::new(exit::LOCKED, "RESERVED", message)
         }
         _ if lock.task().is_some() => Failure::new(exit::LOCKED, "TASK_LOCKED", format!("{task} is locked by {by}")),
@@ -298,7 +300,7 @@ fn timed_out(task: &TaskId, names: &Names<'_>, locked_by: &[LockedBy]) -> Failur
         .detail("lockedBy", &first.map(|locked_by| &locked_by.holder))
         .detail("expiresAt", &first.and_then(|locked_by| locked_by.until).map(Time))
         .detail("lock", &first.map(|locked_by| &locked_by.lock))
-        .hint("nothing was taken, and nothing is held")
+        .hint("nothing was acquired")
 }
 
 /// The names of the task and of the sections, for messages.
@@ -313,7 +315,7 @@ impl Names<'_> {
         let section = self.sections.values().find(|section| section.id.lock() == locked_by.lock);
         let what = match section {
             Some(section) => format!("section {}", section.name),
-            None if locked_by.lock.task().is_some() => "it".into(),
+            None if locked_by.lock.task().is_some() => "the task".into(),
             None => locked_by.lock.to_string(),
         };
         let verb = if locked_by.is_reserved { "is reserved for" } else { "is held by" };

@@ -9,7 +9,7 @@ use banksman_runtime::config::Config;
 use banksman_store::{Key, Reader};
 use clap::Args;
 
-use super::claim::ClaimFlags;
+use super::claim::{ClaimFlags, Taken};
 use super::refused::refused;
 use super::{claim, list, spec, task_args, view};
 use crate::commands::resources::Dur;
@@ -17,16 +17,16 @@ use crate::commands::{ExitResult, find};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, YELLOW};
-use crate::views::tasks::TaskView;
+use crate::views::tasks::{TaskView, Updated};
 
 /// The error of a task that a person marks as failed without a reason.
-const DEFAULT_ERROR: &str = "said to have failed, by hand";
+const DEFAULT_ERROR: &str = "marked as failed";
 
 /// Change a task.
 ///
-/// A task with a run in progress keeps its section, its dependencies, its command and its needs, and only that run says how it ends. --status in_progress is
-/// `tasks take`, pending is `tasks release` for a task that you work on, completed and failed are `tasks done` and `tasks fail`.
-/// Everything that one command asks for happens together, or nothing of it.
+/// A task with a run in progress keeps its section, its dependencies, its command and its needs, and only that run reports how it ends.
+/// --status in_progress is `tasks take`, pending is `tasks release` for a task that you have claimed, completed and failed are
+/// `tasks done` and `tasks fail`. All changes of one command are applied together, or none.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks update 'Release' --priority 5 --depends-on 'Run the tests,Write the notes'\n  banksman tasks update t-7k2m9q1a --status skipped\n  banksman tasks update 'Fix the login' --status in_progress\n  banksman tasks update t-7k2m9q1a --depends-on ''"
@@ -34,28 +34,28 @@ const DEFAULT_ERROR: &str = "said to have failed, by hand";
 pub(super) struct Update {
     /// The task
     task: String,
-    /// Its title
+    /// The new title
     #[arg(long, value_name = "TITLE")]
     title: Option<Title>,
-    /// The section it belongs to
+    /// The section of the task
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
-    /// It belongs to no section
+    /// Remove it from its section
     #[arg(long, conflicts_with = "section")]
     no_section: bool,
-    /// Higher comes first
+    /// Tasks with a higher priority start first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// All that must be completed first, separated by commas; '' for nothing
+    /// All tasks that must be completed first, separated by commas; '' for none
     #[arg(long, value_name = "TASKS")]
     depends_on: Option<Vec<String>>,
-    /// It is enough that those are over, however they ended
+    /// The dependencies only have to end, in any status
     #[arg(long, requires = "depends_on")]
     allow_failed: bool,
     /// All its labels; may be given more than once
     #[arg(long = "label", value_name = "LABEL")]
     labels: Option<Vec<Label>>,
-    /// It has no labels
+    /// Remove all labels
     #[arg(long, conflicts_with = "labels")]
     no_labels: bool,
     /// The command line to run, in a shell
@@ -67,28 +67,28 @@ pub(super) struct Update {
     /// All slots that its runs hold, with --lock; may be given more than once
     #[arg(long = "semaphore", value_name = "NAME[=WEIGHT]")]
     semaphores: Vec<String>,
-    /// Its runs hold no locks and no slots
+    /// Remove all locks and slots
     #[arg(long, conflicts_with_all = ["locks", "semaphores"])]
     no_needs: bool,
-    /// How often a run that failed is followed by another
+    /// How many times a failed run is retried
     #[arg(long, value_name = "N", conflicts_with = "looped")]
     retries: Option<u32>,
-    /// Try it again until it says that it is done
+    /// Retry until the task reports that it is done
     #[arg(long = "loop")]
     looped: bool,
-    /// Try it once, and as often again as --retries says
+    /// Remove the loop: one attempt, and --retries
     #[arg(long, conflicts_with = "looped")]
     no_loop: bool,
-    /// How many attempts a loop has at most [default: loop.max_attempts]
+    /// Maximum number of attempts of a loop [default: loop.max_attempts]
     #[arg(long, value_name = "N", requires = "looped")]
     max_attempts: Option<NonZeroU32>,
-    /// How long a loop rests between two attempts [default: loop.restart_delay]
+    /// Delay between two attempts of a loop [default: loop.restart_delay]
     #[arg(long, value_name = "DUR", requires = "looped")]
     restart_delay: Option<Dur>,
     /// The status: in_progress (you work on it), completed, failed, review, skipped, pending or cancelled
     #[arg(long, value_name = "STATUS", value_parser = list::status)]
     status: Option<Status>,
-    /// Though a task that it depends on is not completed
+    /// Even if its dependencies are not completed
     #[arg(long, requires = "status")]
     anyway: bool,
     /// The epoch of the claim that ends [default: your own claim]
@@ -101,23 +101,31 @@ pub(super) struct Update {
 impl Update {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         if let Some(status @ (Status::Blocked | Status::Stuck)) = self.status {
-            return Err(Failure::usage(format!("--status {status}: that follows from how things are, and cannot be set")));
+            return Err(Failure::usage(format!("--status {status}: this status is derived, and cannot be set")));
+        }
+        if self.status == Some(Status::Landing) {
+            let hint = format!("to land its work: banksman land {}", self.task);
+            return Err(Failure::usage("--status landing: the merge queue sets this status").hint(hint));
+        }
+        if let (Some(_), Some(status @ (Status::InProgress | Status::Cancelled))) = (self.epoch, self.status) {
+            return Err(Failure::usage(format!("--epoch does not apply to --status {status}"))
+                .hint("it names the claim that completed, failed, review, skipped or pending ends"));
         }
         let client = context.client()?;
         let mut reader = client.reader()?;
         let id = find::task_id(&mut reader, &self.task)?;
         let edit = self.edit(client.config(), &mut reader)?;
         if self.retries.is_some_and(|retries| retries > 0) && !self.no_loop && is_loop(&mut reader, &id)? {
-            return Err(Failure::usage("--retries: a loop has no retries beside its attempts")
-                .hint("add --no-loop, or change --loop --max-attempts N"));
+            return Err(Failure::usage("--retries: a loop has no retries, only attempts")
+                .hint("add --no-loop, or use --loop --max-attempts N"));
         }
         if edit.is_none() && self.status.is_none() {
-            return Err(Failure::usage("nothing to change").hint("banksman tasks update --help lists what can be changed"));
+            return Err(Failure::usage("nothing to change").hint("list the possible changes: banksman tasks update --help"));
         }
-        let status = self.status;
+        let (status, is_edited, mut taken) = (self.status, edit.is_some(), None);
         match (edit, status) {
             (edit, Some(Status::InProgress)) => {
-                self.claim.take(context, &client, &mut reader, &id, self.anyway, edit.as_ref())?;
+                taken = Some(self.claim.take(context, &client, &mut reader, &id, self.anyway, edit.as_ref())?);
             }
             (Some(edit), None) => change(&client, &id, edit)?,
             (edit, Some(status)) => {
@@ -142,7 +150,15 @@ impl Update {
         let stopping = if view.stopping { format!(", {YELLOW}being stopped{YELLOW:#}") } else { String::new() };
         let (title, status) = (&listed.task.spec.title, view::coloured(listed.status()));
         let by = claim::grant_words(&listed.task);
-        context.printer.result(&view, format!("updated {BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}: {status}{by}{stopping}"))
+        let name = format!("{BOLD}{title}{BOLD:#} {DIM}{id}{DIM:#}");
+        let what = match taken.as_ref().and_then(Taken::already_yours) {
+            Some(already_yours) if is_edited => format!("updated {name}, which {already_yours}"),
+            Some(already_yours) => format!("{name} {already_yours}"),
+            None => format!("updated {name}"),
+        };
+        let human = format!("{what}: {status}{by}{stopping}");
+        let outcome = taken.as_ref().map_or("updated", Taken::outcome);
+        context.printer.result(&Updated { task: view, outcome }, human)
     }
 
     /// The edit from the arguments, if there is one.
@@ -202,7 +218,7 @@ fn change(client: &Client, id: &TaskId, edit: Edit) -> Result<(), Failure> {
     match client.request(TaskRequest::Update { id: id.clone(), edit: Box::new(edit) })? {
         TaskOutcome::Kept(_) => Ok(()),
         TaskOutcome::Locked(locked_by) => {
-            let hint = format!("its section and its needs can change when it is given back: banksman tasks release {id}");
+            let hint = format!("to change its section or its needs, release it first: banksman tasks release {id}");
             Err(claim::locked(id, &locked_by).hint(hint))
         }
         outcome => Err(refused(id, &outcome)),
@@ -240,14 +256,16 @@ fn status_request(
     Ok(Some(match status {
         Status::Completed => finish(id, Verdict::Done { output: None }),
         Status::Failed => finish(id, Verdict::Failed { error: DEFAULT_ERROR.into() }),
-        Status::Review => TaskRequest::Set { id, by, mark: Mark::Review },
-        Status::Skipped => TaskRequest::Set { id, by, mark: Mark::Skipped },
+        Status::Review => TaskRequest::Set { id, by, epoch, mark: Mark::Review },
+        Status::Skipped => TaskRequest::Set { id, by, epoch, mark: Mark::Skipped },
         Status::Pending => {
             let rows = reader.view().load(&[Key::Task(id.clone())].into())?;
             let state = rows.backlog.tasks.get(&id).map(|task| &task.state);
-            match state {
-                Some(State::Manual { .. }) => TaskRequest::GiveBack { id, by, epoch },
-                _ => TaskRequest::Retry { id },
+            // An epoch names a claim, even if that is over.
+            if epoch.is_some() || matches!(state, Some(State::Manual { .. })) {
+                TaskRequest::GiveBack { id, by, epoch }
+            } else {
+                TaskRequest::Retry { id }
             }
         }
         Status::Cancelled => TaskRequest::Cancel { id },

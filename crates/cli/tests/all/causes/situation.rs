@@ -71,8 +71,8 @@ impl Scene {
                 self.request(TaskRequest::Conclude { id: id.clone(), epoch: None, by: None, verdict });
             }
             4 => drop(self.request(TaskRequest::Cancel { id: id.clone() })),
-            5 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Skipped })),
-            6 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, mark: Mark::Review })),
+            5 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, epoch: None, mark: Mark::Skipped })),
+            6 => drop(self.request(TaskRequest::Set { id: id.clone(), by: None, epoch: None, mark: Mark::Review })),
             _ => {}
         }
         id

@@ -42,12 +42,17 @@ pub(crate) fn conclude(
 
 /// Releases a claim without a verdict about the task.
 pub(crate) fn release(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> TaskOutcome {
-    let Some(task) = tx.tables.backlog.tasks.get(id) else { return TaskOutcome::Unknown };
-    let refusal = not_the_holder(task, by, epoch, tx).or_else(|| unheld(id, by, epoch, &mut tx.tables));
-    match refusal.or_else(|| lost(id, by, tx)) {
+    match refusal(id, by, epoch, tx) {
         Some(refusal) => refusal,
         None => tasks::stepped(id, task::Input::Return, tx),
     }
+}
+
+/// Why the caller may not end the claim on a task.
+pub(crate) fn refusal(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tx: &mut Tx) -> Option<TaskOutcome> {
+    let task = tx.tables.backlog.tasks.get(id)?;
+    let refusal = not_the_holder(task, by, epoch, tx).or_else(|| unheld(id, by, epoch, &mut tx.tables));
+    refusal.or_else(|| lost(id, by, tx))
 }
 
 /// Why the caller is not the holder of a claimed task: compared by the epoch if there is one, otherwise by name.
@@ -72,13 +77,16 @@ pub(super) fn not_the_holder(task: &Task, by: Option<&HolderId>, epoch: Option<E
 }
 
 /// Why the caller is refused on an unclaimed task: its claim is over. This is reported once.
-pub(crate) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables) -> Option<TaskOutcome> {
-    if matches!(tables.backlog.tasks.get(id)?.state, State::Manual { .. }) {
+pub(super) fn unheld(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, tables: &mut Tables) -> Option<TaskOutcome> {
+    let task = tables.backlog.tasks.get(id)?;
+    if matches!(task.state, State::Manual { .. }) {
         return None;
     }
+    // The epoch of the live run is not stale: only no claim has it.
+    let is_stale = epoch.is_some() && task.live().map(|live| live.epoch) != epoch;
     let lost = by.and_then(|by| tables.backlog.lost_claims.remove(&(id.clone(), by.clone())));
     let lost = lost.filter(|lost| epoch.is_none_or(|epoch| epoch == lost.epoch));
-    lost.map(TaskOutcome::Lost).or_else(|| epoch.map(|_| TaskOutcome::Fenced))
+    lost.map(TaskOutcome::Lost).or_else(|| is_stale.then_some(TaskOutcome::Fenced))
 }
 
 /// A claim that has lost a part is over, also for its holder: the loss replaces the answer.

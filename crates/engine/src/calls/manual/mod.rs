@@ -6,8 +6,8 @@
 mod end;
 mod take;
 
-pub(crate) use end::{conclude, end_broken, end_claims, end_if_over, follow_lock, let_go, release, unheld};
-use end::{lose, not_the_holder};
+pub(crate) use end::{conclude, end_broken, end_claims, end_if_over, follow_lock, let_go, refusal, release};
+use end::{lose, not_the_holder, unheld};
 pub(crate) use take::take;
 
 use banksman_core::event::Resource;

@@ -137,6 +137,8 @@ pub enum TaskRequest {
     Set {
         id: TaskId,
         by: Option<HolderId>,
+        /// The epoch of the claim.
+        epoch: Option<Epoch>,
         mark: Mark,
     },
     Delete {
@@ -364,7 +366,7 @@ impl TaskRequest {
             },
             TaskRequest::Land { id, by, to } => unless_locked(id, by.as_ref(), task::Input::Land(Box::new(to.clone())), tx),
             TaskRequest::Retry { id } => retry(id, tx),
-            TaskRequest::Set { id, by, mark } => set(id, by.as_ref(), *mark, tx),
+            TaskRequest::Set { id, by, epoch, mark } => set(id, by.as_ref(), *epoch, *mark, tx),
             TaskRequest::Delete { id, force } => delete(id, *force, tx),
         }
     }
@@ -383,13 +385,13 @@ fn left_to_pipeline(task: &Task) -> TaskOutcome {
     TaskOutcome::Stepped(task::Outcome::HasPhases, Box::new(task.clone()))
 }
 
-fn set(id: &TaskId, by: Option<&HolderId>, mark: Mark, tx: &mut Tx) -> TaskOutcome {
+fn set(id: &TaskId, by: Option<&HolderId>, epoch: Option<Epoch>, mark: Mark, tx: &mut Tx) -> TaskOutcome {
     match tx.tables.backlog.tasks.get(id) {
         // Only the pipeline makes a phase wait for a person, by a guard or a decision.
         Some(task) if task.spec.phase().is_some() && mark == Mark::Review => left_to_pipeline(task),
-        _ => match manual::unheld(id, by, None, &mut tx.tables) {
+        _ => match manual::refusal(id, by, epoch, tx) {
             Some(refusal) => refusal,
-            None => unless_locked(id, by, task::Input::Set(mark), tx),
+            None => stepped(id, task::Input::Set(mark), tx),
         },
     }
 }

@@ -150,7 +150,11 @@ fn until_idle_does_not_wait_for_a_parent_whose_child_needs_a_person() {
 
 /// Reports that the run of the only task has shown no activity for `quiet`.
 fn observe(stage: &mut Stage, actor: &mut Actor, quiet: Span) -> Vec<String> {
-    actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity: Activity::Idle })));
+    observe_activity(stage, actor, quiet, Activity::Idle)
+}
+
+fn observe_activity(stage: &mut Stage, actor: &mut Actor, quiet: Span, activity: Activity) -> Vec<String> {
+    actor.notify(stage, Input::Pulse(actor.run().clone(), Some(Vitals { quiet, output_bytes: 0, activity })));
     actor.did()
 }
 
@@ -174,6 +178,34 @@ fn a_silent_run_is_nudged_and_then_killed_once() {
     end(&mut stage, &mut actor, 143);
     assert_eq!(actor.did(), ["finish", "claim", "acknowledge", "spawn t"]);
     assert_eq!(stage.rows().tasks[&task("t")].recoveries, 2);
+}
+
+#[test]
+fn silent_work_is_polled_again_and_believed_for_four_more_timeouts() {
+    for last in [Activity::Busy, Activity::Unclear] {
+        let mut stage = Stage::new();
+        stage.add("t", |_| {});
+        let mut actor = started(&mut stage, options());
+        let mut quiet = Span::ZERO;
+        let soon = Span::from_secs(6);
+        // Unclear activity is polled again soon, all else after the timeout.
+        for (slept, activity) in
+            [(TIMEOUT, Activity::Unclear), (soon, Activity::Busy), (TIMEOUT, Activity::Busy), (TIMEOUT, Activity::Unclear)]
+        {
+            assert_eq!(Span::from_ms(stage.sleep(&mut actor)), slept);
+            quiet = quiet + slept;
+            assert_eq!(actor.did(), ["pulse"]);
+            assert_eq!(observe_activity(&mut stage, &mut actor, quiet, activity), [""; 0]);
+        }
+        stage.pass(5 * TIMEOUT.as_ms() - quiet.as_ms() - 1);
+        stage.play(&mut actor);
+        let almost = Span::from_ms(5 * TIMEOUT.as_ms() - 1);
+        assert_eq!(actor.did(), ["pulse"]);
+        assert_eq!(observe_activity(&mut stage, &mut actor, almost, last), [""; 0]);
+        let slept = Span::from_ms(stage.sleep(&mut actor));
+        assert_eq!(actor.did(), ["pulse"]);
+        assert_eq!(observe_activity(&mut stage, &mut actor, almost + slept, last), ["heartbeat", "nudge"]);
+    }
 }
 
 #[test]
@@ -441,7 +473,7 @@ fn a_question_is_withdrawn_when_its_task_goes_on_without_an_answer() {
         TaskRequest::Retry { id: id() },
         TaskRequest::Conclude { id: id(), epoch: None, by: None, verdict: verdict() },
         TaskRequest::Cancel { id: id() },
-        TaskRequest::Set { id: id(), by: None, mark: Mark::Skipped },
+        TaskRequest::Set { id: id(), by: None, epoch: None, mark: Mark::Skipped },
         TaskRequest::Delete { id: id(), force: false },
     ] {
         let mut stage = Stage::new();

@@ -466,3 +466,27 @@ fn a_task_of_an_exclusive_section_wakes_the_runner_that_has_it() {
     stage.play(&mut owner);
     assert!(owner.did().contains(&"spawn u".to_owned()));
 }
+
+/// The end of a run and the claim of the next task in its exclusive section are one transaction: an idle runner does not come in between.
+#[test]
+fn the_owner_of_an_exclusive_section_claims_its_next_task_with_the_end_of_the_last() {
+    // A runner that was woken reads the rows before it reports the end.
+    for is_woken in [false, true] {
+        let mut stage = Stage::new();
+        let section = SectionId::new("s").unwrap();
+        let add = SectionRequest::Add { id: section.clone(), name: "s".parse().unwrap(), exclusive: true };
+        stage.ask(Request::Section(add));
+        ["t", "u"].iter().for_each(|name| stage.add(name, |spec| spec.section = Some(section.clone())));
+        let [mut owner, mut other] = ["m", "n"].map(|name| stage.start(name, Options { max_runs: Some(1), ..options() }));
+        assert!(owner.did().contains(&"spawn t".to_owned()));
+        if is_woken {
+            owner.dispatcher.on(Input::Woken, stage.now());
+        }
+        owner.dispatcher.on(Input::Ended(owner.run(), exited(0)), stage.now());
+        stage.play_with(&mut owner, |stage, _| {
+            other.notify(stage, Input::Woken);
+        });
+        other.notify(&mut stage, Input::Woken);
+        assert!(owner.did().contains(&"spawn u".to_owned()), "{:?}", other.did());
+    }
+}

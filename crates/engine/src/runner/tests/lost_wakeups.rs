@@ -319,7 +319,7 @@ fn a_task_does_not_start_in_the_transaction_that_reopens_its_dependency() {
     let spec = Spec { work: Some(Work::Run("true".into())), ..Spec::new("t".parse().unwrap()) };
     let add = TaskRequest::Add { id: task("t"), spec: Box::new(spec), depends_on: vec![edge], by: None };
     stage.ask(Request::Task(add));
-    stage.ask(Request::Task(TaskRequest::Set { id: task("first"), by: None, mark: Mark::Skipped }));
+    stage.ask(Request::Task(TaskRequest::Set { id: task("first"), by: None, epoch: None, mark: Mark::Skipped }));
     stage.claim_runs_after(vec![Request::Task(TaskRequest::Retry { id: task("first") })], &["r"]);
     assert_eq!((stage.status("t"), stage.rows().runs.len()), ("pending".into(), 0));
 }
