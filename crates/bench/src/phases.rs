@@ -97,7 +97,7 @@ fn plan(phases: u32) -> Result<Arc<Plan>> {
 fn begin(client: &Client, number: u32, plan: &Arc<Plan>) -> Result<TaskId> {
     let id = TaskId::new(&format!("p-{number}"))?;
     let spec = Spec { work: Some(Work::Pipeline(plan.clone())), ..Spec::new(Title::new("a pipeline of the bench")?) };
-    let start = Start { id: id.clone(), spec, depends_on: Vec::new(), context: Default::default(), by: None };
+    let start = Start { id: id.clone(), spec, depends_on: Vec::new(), vars: Default::default(), by: None };
     ask(client, PipelineRequest::Start(Box::new(start)))?;
     match ask(client, PipelineRequest::Begin { id: id.clone(), needs: Vec::new() })? {
         PipelineOutcome::Stepped(pipeline::Outcome::Begin(_), _) => Ok(id),

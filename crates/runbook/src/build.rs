@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use banksman_core::Name;
 use banksman_core::guard::Guard;
-use banksman_core::pipeline::plan::env_name;
+use banksman_core::pipeline::plan::{check_name, env_name};
 use banksman_core::pipeline::strategy::Approach;
 use banksman_core::suggest::closest;
 
@@ -158,9 +158,11 @@ impl<'a> Build<'a, '_> {
     fn check_line(&mut self, line: &Template, vars: &BTreeSet<&str>, scope: VariableScope<'_>) {
         let names: BTreeMap<String, &str> =
             vars.iter().filter(|var| !PHASE_VARS.contains(*var)).map(|var| (env_name(var), *var)).collect();
+        // A pipeline can have a variable that is called like one of every phase.
+        let is_shadowing = |name: &str| PHASE_VARS.iter().any(|var| check_name(var).is_ok() && env_name(var) == name);
         for at in shell_vars(&line.text) {
             let name = &line.text[at.clone()];
-            if names.contains_key(name) || line.text.contains(&format!("{name}=")) {
+            if names.contains_key(name) || is_shadowing(name) || line.text.contains(&format!("{name}=")) {
                 continue;
             }
             let Some(near) = closest(name.trim_start_matches(VAR), names.values().copied()) else { continue };

@@ -27,7 +27,7 @@ pub use template::{TemplateError, check_template, render};
 pub const RUNBOOK_LIMIT: usize = 1_024 * 1_024;
 
 /// The variables that every phase has, besides those of its pipeline.
-pub const PHASE_VARS: [&str; 3] = ["pipeline", "phase", "attempt"];
+pub const PHASE_VARS: [&str; 4] = ["pipeline", "phase", "attempt", "reason"];
 
 /// The variables that a template of a worker has.
 pub const WORKER_VARS: [&str; 2] = ["item", "attempt"];

@@ -21,6 +21,7 @@ use banksman_store::Key;
 use crate::client::Client;
 use crate::guards::{Limits, gather_trusted};
 use crate::project::Project;
+use crate::workspaces;
 
 /// The hidden first argument.
 const MARK: &str = "__guarded";
@@ -107,7 +108,13 @@ fn evaluate(project: &Project, pipeline: &Pipeline, now: &Now, at: Seq) -> Optio
     disregard_own(pipeline, phase, &mut inputs);
     let span = |again: Lease| Span::from_ms(again.0 - now.lease.0);
     match verdict(guards, &inputs, now) {
-        GuardsResult::Pass { .. } => None,
+        // A guard that only warns has warned before, unless the workspace in which it is checked did not exist.
+        GuardsResult::Pass { warnings, .. } => {
+            for (guard, part) in warnings {
+                workspaces::say(&format!("warning: guard {guard}: {part}"));
+            }
+            None
+        }
         GuardsResult::Block { guard, part, again, .. } => Some(Refused { guard, part, again: span(again), fails: None, at }),
         GuardsResult::Fail { guard, message, part } => Some(Refused { guard, part, again: Span::ZERO, fails: Some(message), at }),
     }

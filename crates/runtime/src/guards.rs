@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use banksman_adapters::git::{Git, GitError};
 use banksman_adapters::host;
 use banksman_core::guard::{BranchInfo, Cmd, CommandResult, Guard, GuardAction, GuardInputs, Issue, IssueFilter, Topic, Wants};
-use banksman_core::pipeline::plan::Context;
+use banksman_core::pipeline::When;
+use banksman_core::pipeline::plan::{Action, Context};
 use banksman_core::resource::lock::State;
 use banksman_core::{Liveness, Now, Pipeline, Span, TaskId};
 use banksman_engine::{know, store_keys};
@@ -79,8 +80,10 @@ impl Answers {
         let vars = &pipeline.context;
         let mut inputs = GuardInputs { vars: vars.clone(), ..GuardInputs::default() };
         let mut fresh_until: Option<Instant> = None;
+        let awaits_workspace = awaits_workspace(project, pipeline);
         for guard in pipeline.guards() {
             let mut wants = guard.wants(vars);
+            inputs.awaits_workspace |= awaits_workspace && wants.remove_workspace();
             let (fresh, until) = self.fresh(&wants, pipeline);
             wants.commands.retain(|command| !fresh.command_results.contains_key(command));
             let found = gather_trusted(project, Some(&pipeline.id), &wants, vars, Limits { stop, ..Limits::of(guard) });
@@ -128,6 +131,15 @@ impl Answers {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Asked, Answer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the files and commands that the guards of a phase ask for are left to its session, which makes the workspace of the
+/// pipeline.
+fn awaits_workspace(project: &Project, pipeline: &Pipeline) -> bool {
+    let Some((phase, When::Pre)) = pipeline.gate() else { return false };
+    let has_session = pipeline.plan.phase(phase).is_some_and(|phase| !matches!(phase.action, Action::Push(_)));
+    let asks = |guard: &Guard| guard.wants(&pipeline.context).remove_workspace();
+    has_session && pipeline.guards().iter().any(asks) && workspaces::is_awaited(project, &pipeline.id)
 }
 
 fn asked(command: &Cmd, pipeline: &Pipeline) -> Asked {
@@ -303,7 +315,7 @@ fn mark_unknown(inputs: &mut GuardInputs, topic: Topic, words: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use banksman_core::pipeline::plan::Plan;
+    use banksman_core::pipeline::plan::{Bound, Plan};
     use banksman_core::{Name, Title};
 
     #[test]
@@ -311,7 +323,7 @@ mod tests {
         let plan =
             Plan { runbook: "r".into(), name: Name::new("p").unwrap(), vars: BTreeMap::new(), phases: Vec::new(), land: None };
         let id = TaskId::new("p-1").unwrap();
-        let pipeline = Pipeline::new(id, Title::new("p").unwrap(), plan.into(), Context::new(), &Now::default());
+        let pipeline = Pipeline::new(id, Title::new("p").unwrap(), plan.into(), Bound::default(), &Now::default());
         let [good, bad, slow] = ["true", "false", "sleep 9"].map(|line| Cmd::Run(line.into()));
         let mut found = GuardInputs::default();
         found.command_results.insert(good.clone(), CommandResult::Success);

@@ -153,6 +153,14 @@ pub(crate) fn directory(project: &Project, owner: &TaskId) -> Option<PathBuf> {
     Some(inner).filter(|path| path.is_dir())
 }
 
+/// Whether a pipeline or a task has a workspace of its own that the session of its first run makes, and does not exist yet.
+pub(crate) fn is_awaited(project: &Project, owner: &TaskId) -> bool {
+    let rows = project.reader().and_then(|mut reader| reader.view().load(&[Key::Task(owner.clone())].into()));
+    let task = rows.ok().and_then(|mut rows| rows.backlog.tasks.remove(owner));
+    let has_own = task.is_some_and(|task| task.spec.workspace.owner(owner) == Some(owner));
+    has_own && directory(project, owner).is_none()
+}
+
 /// The directory in a worktree that corresponds to the project's: a project may be only a part of its repository.
 pub(crate) fn inside(worktree: &Path, repository: &Repository) -> PathBuf {
     let prefix = repository.prefix();

@@ -1,9 +1,11 @@
 //! Guards at the moment of the claim, guards that block for too long, and the outputs and resources of phases.
 
+use banksman_core::Lease;
 use serde_json::{Value, json};
 
+use crate::merging::repository;
 use crate::pipelines::{begun, way};
-use crate::world::{World, until};
+use crate::world::{Running, World, until};
 
 pub(crate) fn hold(world: &World, lock: &str) -> String {
     world.data(&["locks", "acquire", lock, "--holder", "bob", "--ttl", "1h"])["epoch"].to_string()
@@ -60,6 +62,109 @@ fn a_retry_checks_its_guards_again_and_collects_stale_inputs_first() {
     until("it is tried again", || world.lines("out").len() == 2);
     world.until_pipeline_state(&id, "blocked one");
     assert_eq!(world.lines("out"), ["0", "1"], "what did not begin was no attempt");
+}
+
+/// A pipeline whose phase waits for its lock, after the guard of the phase has passed. The guard asks for a file; its command,
+/// which names its pipeline, ends when another file exists.
+struct Waiting {
+    world: World,
+    id: String,
+    _runner: Running,
+    db: String,
+}
+
+impl Waiting {
+    fn new(fresh_for: &str) -> Waiting {
+        let world = World::new();
+        let command = "echo $BANKSMAN_PIPELINE >> asked; while [ ! -e go ]; do sleep 0.01; done";
+        let condition = format!("{{ all = [{{ command = '{command}' }}, {{ file_exists = \"open\" }}] }}");
+        let guard = format!("[guard.go]\ncondition = {condition}\nfresh_for = \"{fresh_for}\"\n");
+        let phase = "run = 'echo $BANKSMAN_ATTEMPT >> out'\nlock = \"db\"\npre = \"go\"";
+        world.book(&format!("{}\n{guard}", way(&[("one", phase)])));
+        world.touch("open");
+        let db = hold(&world, "db");
+        let id = world.begin(&[]);
+        let _runner = world.runner(&[]);
+        Waiting { world, id, _runner, db }
+    }
+
+    fn fresh_until(&self) -> Lease {
+        let pipeline = &self.world.everything().backlog.pipelines[self.id.as_str()];
+        pipeline.recheck.as_ref().unwrap().fresh_until
+    }
+}
+
+#[test]
+fn a_stale_result_is_collected_again_inside_the_session() {
+    let at = Waiting::new("100ms");
+    at.world.touch("go");
+    at.world.until_pipeline_state(&at.id, "running one");
+    std::fs::remove_file(at.world.path().join("open")).unwrap();
+    until("the result is stale", || at.fresh_until() < at.world.everything().lease);
+    release(&at.world, "db", &at.db);
+    at.world.until_pipeline_state(&at.id, "blocked one");
+    assert_eq!((at.world.has("out"), at.world.holder("db")), (false, None), "the command was not started");
+    let log = at.world.run(&["tasks", "logs", &format!("{}.1", at.id)]);
+    assert!(log.stdout.contains("guard go: file open is not there"), "{log:?}");
+    let asked = at.world.lines("asked");
+    assert!(asked.len() >= 2 && asked.iter().all(|line| *line == at.id), "the session is part of the pipeline, too: {asked:?}");
+    at.world.touch("open");
+    at.world.until_pipeline_state(&at.id, "done");
+    assert_eq!(at.world.lines("out"), ["0"], "what did not begin was no attempt");
+}
+
+#[test]
+fn a_fresh_result_counts_from_the_end_of_its_collection() {
+    let at = Waiting::new("1h");
+    until("the guard is being checked", || at.world.has("asked"));
+    let asked = at.world.everything().lease;
+    until("the command takes a while", || at.world.everything().lease.0 > asked.0 + 200);
+    let before_the_end = at.world.everything().lease;
+    at.world.touch("go");
+    at.world.until_pipeline_state(&at.id, "running one");
+    assert!(at.fresh_until().0 > before_the_end.0 + 3_600_000 - 100, "{:?} {before_the_end:?}", at.fresh_until());
+    // The result is still fresh, so the session does not ask again.
+    std::fs::remove_file(at.world.path().join("open")).unwrap();
+    release(&at.world, "db", &at.db);
+    at.world.until_pipeline_state(&at.id, "done");
+    assert_eq!((at.world.lines("out"), at.world.lines("asked").len()), (vec!["0".to_owned()], 1));
+}
+
+#[test]
+fn a_phase_that_left_changes_behind_is_repeated_with_the_reason() {
+    let world = World::new();
+    repository(&world);
+    world.ok(&["config", "set", "--user", "notify.command", "cat >> state/notices"]);
+    let guard = "[guard.clean]\ncondition = { branch_clean = \"main\" }\nfresh_for = \"50ms\"\n";
+    let book = |script: &str| {
+        let script = format!("echo \"$BANKSMAN_REASON|$1\" >> state/reasons; {script}");
+        let build = format!(
+            "argv = [\"sh\", \"-c\", '{script}', \"sh\", \"{{{{ reason }}}}\"]\npost = \"clean\"\n\
+             blocked_timeout = \"300ms\"\non_fail = {{ phase = \"build\", times = 1 }}"
+        );
+        let next = "run = 'echo \"next $BANKSMAN_REASON\" >> state/reasons'";
+        world.book(&format!("{}\n{guard}", way(&[("build", &build), ("next", next)])));
+    };
+    std::fs::create_dir_all(world.path().join("state")).unwrap();
+    let commit = "git add -A && git commit -qm work";
+    book(&format!("echo x >> forgotten; if [ $BANKSMAN_ATTEMPT = 1 ]; then {commit}; fi"));
+    let id = world.begin(&[]);
+    assert_eq!((world.run_all(), world.pipeline_state(&id).as_str()), (0, "done"));
+    let reasons = world.lines("state/reasons");
+    let [first, second, next] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!((first.as_str(), next.as_str()), ("|", "next "), "the reason is that of the repeated phase alone");
+    let (env, argument) = second.split_once('|').unwrap();
+    assert!(env == argument && env.starts_with("blocked for 300ms: guard clean: ") && env.ends_with(": forgotten"), "{second}");
+    // A phase that never commits is repeated once, and then a person is asked.
+    book("echo x >> forgotten");
+    let id = world.begin(&[]);
+    let said = world.start(&["run", "--until-idle"]).end();
+    assert_eq!(said.code, 7, "{said:?}");
+    assert_eq!((world.tasks_of(&id, "build").len(), world.pipeline_state(&id).as_str()), (2, "blocked build"));
+    let decisions = world.data(&["decisions", "list"]);
+    assert_eq!(decisions["decisions"].as_array().map(Vec::len), Some(1), "{decisions}");
+    assert!(decisions.to_string().contains("forgotten"), "{decisions}");
+    assert_eq!(world.read("state/notices").matches("\"kind\":\"decision\"").count(), 1, "{}", world.read("state/notices"));
 }
 
 #[test]
@@ -172,18 +277,25 @@ fn only_declared_output_is_stored_and_never_overwrites_variables() {
     let banksman = crate::world::BANKSMAN;
     let said = r#"{"branch": "evil", "version": "1.2", "more": 1}"#;
     std::fs::write(world.path().join("said"), format!("{said}\n")).unwrap();
-    let set = format!("{banksman} pipelines set branch=evil; echo $? > code; {banksman} pipelines set note=fine");
+    let set = |vars: &str| format!("{banksman} pipelines set {vars}; echo $? >> code");
+    let set = [set("branch=evil"), set("note=evil"), set("mark=evil note=evil"), set("mark=fine")].join("; ");
     let evil = format!("run = '{set}; cat said'\noutput = [\"version\"]");
     let show = "argv = [\"sh\", \"-c\", 'echo \"$VAR_BRANCH $VAR_MAKE_IT_VERSION $1\" > out', \"sh\", \"{{ make_it.version }}\"]\n\
         pre = \"same\"";
     let guard = "[guard.same]\ncondition = { command = { argv = [\"test\", { var = \"make_it.version\" }, \"=\", \"1.2\"] } }\n";
     let phases = &way(&[("make-it", &evil), ("show", show)])["[pipeline.way]\n".len()..];
-    world.book(&format!("[pipeline.way]\nvars = [\"branch\", {{ note = \"\" }}]\n{phases}\n{guard}"));
-    let id = world.begin(&["--var", "branch=good"]);
+    world.book(&format!("[pipeline.way]\nvars = [\"branch\", {{ note = \"\", mark = \"\" }}]\n{phases}\n{guard}"));
+    let id = world.begin(&["--var", "branch=good", "--var", "note=given"]);
     assert_eq!(world.run_all(), 0, "{}", world.pipeline(&id));
-    assert_eq!((world.lines("out"), world.read("code").trim()), (vec!["good 1.2 1.2".to_owned()], "2"));
-    let vars = json!({ "branch": "good", "note": "fine", "make_it": { "version": "1.2" } });
+    assert_eq!(world.lines("out"), ["good 1.2 1.2"]);
+    assert_eq!(world.lines("code"), ["2", "2", "2", "0"], "only a default that nobody replaced can be set");
+    let vars = json!({ "branch": "good", "note": "given", "mark": "fine", "make_it": { "version": "1.2" } });
     assert_eq!(world.pipeline(&id)["vars"], vars);
+    // A person may set what was given.
+    let id = world.begin(&["--var", "branch=good", "--var", "note=given"]);
+    world.ok(&["pipelines", "set", "--pipeline", &id, "note=other"]);
+    assert_eq!(world.pipeline(&id)["vars"]["note"], "other");
+    world.ok(&["pipelines", "cancel", &id]);
 }
 
 #[test]
@@ -196,6 +308,24 @@ fn attempt_numbers_continue_across_retries_and_other_phases() {
     assert_eq!(world.lines("out"), ["0 1", "1 1", "2 3", "3 3", "4 5"], "the argument was written for the first run");
     let runs: Vec<Value> = world.data(&["tasks", "show", &format!("{id}.3")])["runs"].as_array().unwrap().clone();
     assert_eq!(runs.iter().map(|run| run["attempt"].clone()).collect::<Vec<_>>(), [json!(2), json!(3)]);
+}
+
+#[test]
+fn attempts_of_pipelines_count_from_1_and_those_of_runs_from_0() {
+    let one = "argv = [\"sh\", \"-c\", 'echo $BANKSMAN_ATTEMPT $1 > out; test -e good', \"sh\", \"{{ attempt }}\"]\n\
+        on_fail = { retry = 1 }";
+    let (world, id) = begun(&way(&[("one", one)]));
+    assert_eq!(world.run_all(), 7);
+    // This is the first run of the second attempt.
+    let phase = format!("{id}.2");
+    let run = &world.task(&phase)["runs"][0];
+    assert_eq!((&world.pipeline(&id)["attempt"], &run["attempt"], world.read("out").trim()), (&json!(2), &json!(1), "1 2"));
+    assert_eq!(world.data(&["why", &phase])["run"]["attempt"], json!(1));
+    let events = world.events();
+    let last = |kind: &str| events.iter().rev().find(|event| event.kind == kind).unwrap().data["attempt"].clone();
+    assert_eq!((last("pipeline:phase"), last("task:started")), (json!(2), json!(0)), "it is the first run of its task");
+    assert_eq!(world.data(&["pipelines", "retry", &id])["attempt"], json!(3));
+    world.ok(&["pipelines", "cancel", &id]);
 }
 
 #[test]

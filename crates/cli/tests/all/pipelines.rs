@@ -79,7 +79,7 @@ output = ["version", "list"]"#),
     let taken = |args: &[&str]| {
         let (_, error) = world.error(args);
         assert_eq!(error["message"], "\"attempt\" has a meaning already, and cannot be a variable");
-        assert_eq!(error["hint"], "give it another name");
+        assert_eq!(error["hint"], "rename the variable");
     };
     taken(&["pipelines", "start", "way", "--var", "attempt=1"]);
     let id = world.begin(&["--var", "title=Add login"]);

@@ -74,6 +74,44 @@ fn a_guard_on_pipeline_running_excludes_concurrent_pipelines() {
     assert!(order.chunks(2).all(|pair| pair[0] == pair[1]), "one after the other: {order:?}");
 }
 
+/// B17: `pipeline_running` by runbook alone, and by phase.
+#[test]
+fn pipeline_running_selects_by_runbook_and_by_phase() {
+    let world = World::new();
+    let guard = |name: &str, filter: &str| format!("[guard.{name}]\ncondition = {{ not = {{ pipeline_running = {filter} }} }}\n");
+    let pipeline = |name: &str, pre: &str| {
+        format!("[pipeline.{name}]\n[[pipeline.{name}.phase]]\nname = \"one\"\npre = \"{pre}\"\nrun = \"touch {name}\"\n")
+    };
+    let (alone, idle) = (guard("alone", "{ runbook = \"book\" }"), guard("idle", "{ runbook = \"second\" }"));
+    let (at_rest, way) = (guard("at-rest", "{ runbook = \"book\", phase = \"ship\" }"), waits("prepare"));
+    world.book(&format!(
+        "{alone}[pipeline.way]\n[[pipeline.way.phase]]\nname = \"prepare\"\nrun = \"{way}\"\n\
+         [[pipeline.way.phase]]\nname = \"ship\"\nrun = \"{}\"\n{}",
+        waits("ship"),
+        pipeline("beside", "alone")
+    ));
+    let second = [idle, at_rest, pipeline("elsewhere", "idle"), pipeline("early", "at-rest"), pipeline("late", "at-rest")];
+    crate::runbooks::write(&world, "second", &second.concat());
+    let begin = |name: &str| world.data(&["pipelines", "start", name])["id"].as_str().unwrap().to_owned();
+    let way = begin("way");
+    let _runner = world.runner(&[]);
+    world.until_pipeline_state(&way, "running prepare");
+    let beside = begin("beside");
+    world.until_pipeline_state(&beside, "blocked one");
+    // The pipeline that asks does not count, and none is in the phase yet.
+    for name in ["early", "elsewhere"] {
+        let id = begin(name);
+        world.until_pipeline_state(&id, "done");
+    }
+    world.touch("go-prepare");
+    world.until_pipeline_state(&way, "running ship");
+    let late = begin("late");
+    world.until_pipeline_state(&late, "blocked one");
+    assert_eq!((world.pipeline_state(&beside).as_str(), world.has("beside"), world.has("late")), ("blocked one", false, false));
+    world.touch("go-ship");
+    [way, beside, late].iter().for_each(|id| world.until_pipeline_state(id, "done"));
+}
+
 #[test]
 fn a_pipeline_is_deleted_with_its_phases_also_while_it_runs() {
     let world = World::new();

@@ -66,7 +66,7 @@ fn compaction_keeps_events_that_no_runner_has_routed() {
         }
         let said = world.ok(&["events", "compact", "--keep-events", "1"]);
         assert!(said.contains(&format!(
-            "event {done} and what came after it stay: a worker, a route or a blocked pipeline has yet to hear of it"
+            "event {done} and all later events are kept: a worker, a route or a blocked pipeline has not processed it yet"
         )));
         assert_eq!(world.data(&["events", "compact", "--keep-events", "3"])["unheard"], Value::Null, "it would stay anyway");
         world.ok(&["run", "--until-idle"]);

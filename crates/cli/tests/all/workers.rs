@@ -185,7 +185,7 @@ fn a_failed_attempt_is_no_failure_until_its_item_is_dead() {
         let said = world.run(&["run", "--until-idle"]);
         assert_eq!((said.code, said.stdout.trim()), (0, "nothing is left to do"), "{said:?}");
         let status = world.data(&["status"]);
-        assert_eq!((&status["items"]["dead"], &status["next"]), (&json!(0), &json!("nothing: everything is done")));
+        assert_eq!((&status["items"]["dead"], &status["next"]), (&json!(0), &json!("nothing to do: all tasks are done")));
         let why = world.data(&["why", &attempt(&world, 1)])["item"].take();
         assert_eq!(why["standing"], "gone", "{why}");
     }
@@ -341,7 +341,7 @@ fn applied_runbooks_and_differences_from_their_files_are_shown() {
         write(&world, "ops", &changed);
         assert_eq!(force(), [json!("differs"), Value::Null], "{changed}");
     }
-    assert!(world.ok(&["runbooks", "list"]).ends_with("ops differs from what is applied: banksman runbooks apply ops\n"));
+    assert!(world.ok(&["runbooks", "list"]).ends_with("ops differs from the applied version: banksman runbooks apply ops\n"));
     assert_eq!(routes()[0]["then"], json!(["notify: one"]), "as it was applied");
     std::fs::remove_file(world.path().join(".banksman/runbooks/ops.toml")).unwrap();
     assert_eq!(world.data(&["runbooks", "list"])["withoutFile"], json!(["ops"]));

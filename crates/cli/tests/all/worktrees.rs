@@ -343,8 +343,14 @@ fn a_retry_may_start_afresh() {
 #[test]
 fn all_phases_and_guards_of_a_pipeline_share_a_workspace() {
     let at = checkout();
-    let book = "[guard.there]\ncondition = { command = 'test -e first' }\n\n[pipeline.p]\n\
-        [[pipeline.p.phase]]\nname = 'one'\nrun = 'echo x > first'\n\
+    // Before the first phase there is no workspace yet.
+    fs::write(at.world.path().join("only-in-checkout"), "").unwrap();
+    let book = "[guard.there]\ncondition = { command = 'test -e first' }\n\
+        [guard.fresh]\ncondition = { all = [{ command = 'test ! -e only-in-checkout; echo $? >> asked; test ! -e only-in-checkout' }, \
+        { not = { file_exists = 'only-in-checkout' } }] }\n\
+        [guard.odd]\ncondition = { file_exists = 'only-in-checkout' }\non_failure = 'warn'\n\
+        [pipeline.p]\n\
+        [[pipeline.p.phase]]\nname = 'one'\nrun = 'echo x > first'\npre = ['fresh', 'odd']\nblocked_timeout = '1s'\n\
         [[pipeline.p.phase]]\nname = 'two'\nrun = 'cat first; pwd'\npre = ['there']\n";
     crate::runbooks::write(&at.world, "book", book);
     for kind in ["dir", "worktree"] {
@@ -353,9 +359,26 @@ fn all_phases_and_guards_of_a_pipeline_share_a_workspace() {
         at.run();
         let rows = at.world.data(&["workspaces", "show", id]);
         assert_eq!((rows["kind"].as_str(), at.show(id)["status"].as_str()), (Some(kind), Some("completed")));
+        let path = rows["path"].as_str().unwrap();
         let log = at.log(&format!("{id}.2"));
-        assert!(log.ends_with(&format!("x\n{}\n", rows["path"].as_str().unwrap())), "{log}");
+        assert!(log.ends_with(&format!("x\n{path}\n")), "{log}");
+        assert_eq!(fs::read_to_string(format!("{path}/asked")).unwrap(), "0\n", "once, in the session");
+        let log = at.log(&format!("{id}.1"));
+        assert!(log.contains("warning: guard odd: file only-in-checkout is not there"), "{log}");
     }
+    // A guard that does not hold there blocks the pipeline; from then on runners check it in the workspace.
+    let book = "[guard.open]\ncondition = { file_exists = 'open' }\nfresh_for = '50ms'\n[pipeline.p]\n\
+        [[pipeline.p.phase]]\nname = 'one'\nrun = 'pwd'\npre = 'open'\n";
+    crate::runbooks::write(&at.world, "book", book);
+    fs::write(at.world.path().join("open"), "").unwrap();
+    let started = at.world.data(&["pipelines", "start", "p", "--workspace", "worktree"]);
+    let id = started["id"].as_str().unwrap();
+    let _runner = at.world.runner(&[]);
+    at.world.until_pipeline_state(id, "blocked one");
+    let rows = at.world.data(&["workspaces", "show", id]);
+    fs::write(Path::new(rows["path"].as_str().unwrap()).join("open"), "").unwrap();
+    at.world.until_pipeline_state(id, "done");
+    assert_eq!(at.log(&format!("{id}.1")).lines().last(), rows["path"].as_str());
 }
 
 #[test]

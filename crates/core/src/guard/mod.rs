@@ -201,6 +201,9 @@ pub struct GuardInputs {
     pub command_results: BTreeMap<Cmd, CommandResult>,
     /// All results from outside of the store are fresh until then.
     pub fresh_until: Option<Lease>,
+    /// Files and commands are unknown because the workspace does not exist yet. The session that makes it checks them: until
+    /// then they are expected to help.
+    pub awaits_workspace: bool,
     /// Why a value is unknown, or how a command failed: a phrase that follows the name of the topic, such as "took too
     /// long".
     pub unknown: BTreeMap<Topic, Box<str>>,
@@ -278,8 +281,10 @@ pub enum GuardResult {
 impl Guard {
     /// Whether its condition holds, as far as is known.
     pub fn evaluate(&self, inputs: &GuardInputs) -> GuardResult {
+        let could_hold = || self.residual(inputs).is_none_or(|left| left.condition.truth(inputs) == Truth::True);
         let action = match (self.condition.truth(inputs), &self.on_failure) {
             (Truth::True, _) => return GuardResult::Passed,
+            (Truth::Unknown, _) if inputs.awaits_workspace && could_hold() => return GuardResult::Passed,
             // The condition may still hold, and a pipeline that has failed for good is never retried.
             (Truth::Unknown, GuardAction::Fail { .. }) => GuardAction::Block,
             (Truth::Unknown | Truth::False, action) => action.clone(),

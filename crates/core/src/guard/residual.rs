@@ -17,7 +17,7 @@ impl Guard {
 }
 
 impl Condition {
-    /// `is_wanted` is whether it helps if this part is true: an unknown part never helps.
+    /// `is_wanted` is whether it helps if this part is true: an unknown part never helps, unless a session checks it later.
     fn residual(&self, inputs: &GuardInputs, is_wanted: bool) -> Condition {
         match self {
             Condition::All(parts) => {
@@ -44,8 +44,8 @@ impl Condition {
             Condition::Predicate(predicate) => match predicate.truth(inputs) {
                 Truth::True => TRUE,
                 Truth::False => FALSE,
-                Truth::Unknown if is_wanted => FALSE,
-                Truth::Unknown => TRUE,
+                Truth::Unknown if is_wanted == (inputs.awaits_workspace && predicate.is_in_workspace()) => TRUE,
+                Truth::Unknown => FALSE,
             },
         }
     }
@@ -113,6 +113,25 @@ impl Predicate {
     }
 }
 
+impl Predicate {
+    /// Whether the answer comes from the workspace of the pipeline: files, and what commands say there.
+    fn is_in_workspace(&self) -> bool {
+        match self {
+            Predicate::FileExists { .. } | Predicate::FileContains { .. } | Predicate::Command { .. } => true,
+            Predicate::IssuesComplete { filter } | Predicate::NoBlockedIssues { filter } => filter.from.is_some(),
+            Predicate::LockFree { .. }
+            | Predicate::LockHeld { .. }
+            | Predicate::SemaphoreAvailable { .. }
+            | Predicate::PipelineInPhase { .. }
+            | Predicate::PipelineComplete { .. }
+            | Predicate::PipelineRunning { .. }
+            | Predicate::BranchExists { .. }
+            | Predicate::BranchClean { .. }
+            | Predicate::BranchMerged { .. } => false,
+        }
+    }
+}
+
 /// A single part needs no list around it.
 fn one_or(mut parts: Vec<Condition>, of: fn(Vec<Condition>) -> Condition) -> Condition {
     if parts.len() == 1 { parts.remove(0) } else { of(parts) }
@@ -121,7 +140,7 @@ fn one_or(mut parts: Vec<Condition>, of: fn(Vec<Condition>) -> Condition) -> Con
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::{FileInfo, GuardAction};
+    use crate::guard::{FileInfo, GuardAction, GuardResult};
     use crate::ids::{HolderId, Name};
     use crate::time::Span;
 
@@ -166,6 +185,28 @@ mod tests {
                 let holds = residual.as_ref().is_none_or(|left| left.truth(&inputs) == Truth::True);
                 assert_eq!(holds, condition.truth(&inputs) == Truth::True, "{condition:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_session_checks_later_stops_no_guard() {
+        let inputs = GuardInputs { awaits_workspace: true, locks: [("l".into(), None)].into(), ..GuardInputs::default() };
+        let held = GuardInputs { locks: [("l".into(), Some(HolderId::new("ann").unwrap()))].into(), ..inputs.clone() };
+        let branch = Condition::Predicate(Predicate::BranchExists { branch: Text::Literal("b".into()) });
+        let cases = [
+            (file("f"), true, true),
+            (not(file("f")), true, true),
+            (Condition::All(vec![file("f"), free("l")]), true, false),
+            (Condition::Any(vec![file("f"), free("l")]), true, true),
+            (Condition::All(vec![not(file("f")), not(free("l"))]), false, true),
+            (Condition::All(vec![file("f"), branch]), false, false),
+        ];
+        for (condition, passes_free, passes_held) in cases {
+            let asked = guard(condition);
+            let passes = |inputs: &GuardInputs| asked.evaluate(inputs) == GuardResult::Passed;
+            assert_eq!((passes(&inputs), passes(&held)), (passes_free, passes_held), "{:?}", asked.condition);
+            let known = GuardInputs { awaits_workspace: false, ..held.clone() };
+            assert!(!passes(&known), "{:?}", asked.condition);
         }
     }
 

@@ -39,6 +39,7 @@ impl GuardInputs {
         self.command_results.extend(other.command_results);
         self.unknown.extend(other.unknown);
         self.fresh_until = [self.fresh_until, other.fresh_until].into_iter().flatten().min();
+        self.awaits_workspace |= other.awaits_workspace;
     }
 
     /// Adds the wanted locks and semaphores. A grant whose holder is dead or whose time is over counts as free: the

@@ -44,6 +44,16 @@ impl Wants {
         !all || self.issues.iter().any(|filter| filter.from.is_some())
     }
 
+    /// Removes what is in the workspace of the pipeline: files, and commands with their lists of issues. Returns whether
+    /// there was anything.
+    pub fn remove_workspace(&mut self) -> bool {
+        let (files, commands, issues) = (self.files.len(), self.commands.len(), self.issues.len());
+        self.files.clear();
+        self.commands.clear();
+        self.issues.retain(|filter| filter.from.is_none());
+        files + commands + (issues - self.issues.len()) > 0
+    }
+
     /// Adds the wants of another guard.
     pub fn extend(&mut self, other: Wants) {
         self.locks.extend(other.locks);

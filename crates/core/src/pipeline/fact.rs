@@ -1,5 +1,7 @@
 //! The events of a pipeline in the log.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
@@ -16,6 +18,9 @@ pub enum Fact {
         /// The variables that it starts with.
         #[serde(default, skip_serializing_if = "Context::is_empty")]
         context: Context,
+        /// The names of those that were given; the others have their defaults.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        given: BTreeSet<Box<str>>,
     },
     Started {},
     /// The guards of a phase are to be checked.

@@ -28,7 +28,7 @@
 //! Invariants: every phase in its state is one of the plan; a pipeline has at most one task at a time, and inputs about
 //! that task name it, so that the end of an earlier one is late. A pipeline that failed for good is never retried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ use crate::decision::Question;
 use crate::event::Event;
 use crate::guard::Guard;
 use crate::ids::{DecisionId, Name, RunnerId, Seq, TaskId, Title};
-use crate::pipeline::plan::{Action, After, BindError, Context, OnFail, Phase, Plan};
+use crate::pipeline::plan::{Action, After, BindError, Bound, Context, OnFail, Phase, Plan};
 use crate::step::{EffectBuffer, Notice, NoticeKind, Now, OutboxCommand, Step};
 use crate::time::{Lease, Span, Stamp, Wall};
 
@@ -96,6 +96,9 @@ pub struct Pipeline {
     pub phase_started: Stamp,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: Context,
+    /// The variables that were given at its start: its phases cannot change them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub given: BTreeSet<Box<str>>,
     /// The notes that were recorded on the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
@@ -120,6 +123,17 @@ pub struct Pipeline {
     /// How many runs the last attempt at each phase has had beside the first one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub retried: BTreeMap<Name, u32>,
+    /// The last failure of a phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<LastFailure>,
+}
+
+/// The last failure of a phase: the reason for the attempt that follows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastFailure {
+    pub error: Box<str>,
+    /// How many tasks the phases had had by then.
+    pub tasks: u32,
 }
 
 /// The guards before a phase that are left to be evaluated when its run is claimed.
@@ -299,7 +313,8 @@ impl Pipeline {
     }
 
     /// A pipeline that was just added.
-    pub fn new(id: TaskId, title: Title, plan: Arc<Plan>, context: Context, now: &Now) -> Pipeline {
+    pub fn new(id: TaskId, title: Title, plan: Arc<Plan>, vars: Bound, now: &Now) -> Pipeline {
+        let Bound { context, given } = vars;
         Pipeline {
             id,
             title,
@@ -308,6 +323,7 @@ impl Pipeline {
             attempt: 1,
             phase_started: now.stamp(),
             context,
+            given,
             checkpoints: Vec::new(),
             tasks: 0,
             failures: BTreeMap::new(),
@@ -317,6 +333,7 @@ impl Pipeline {
             recheck: None,
             overdue: None,
             retried: BTreeMap::new(),
+            last_failure: None,
         }
     }
 

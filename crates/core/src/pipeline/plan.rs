@@ -37,6 +37,14 @@ pub const DEFAULT_TIMES: u32 = 3;
 /// Variables that phases share.
 pub type Context = BTreeMap<Box<str>, Value>;
 
+/// The variables that a pipeline begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Bound {
+    pub context: Context,
+    /// The names of the variables that were given; the others have their defaults.
+    pub given: BTreeSet<Box<str>>,
+}
+
 /// The definition of a pipeline. It is self-contained: nothing in it refers to the runbook that it came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -318,11 +326,11 @@ impl Plan {
     }
 
     /// The variables that a pipeline begins with.
-    pub fn bind(&self, given: Context) -> Result<Context, BindError> {
+    pub fn bind(&self, given: Context) -> Result<Bound, BindError> {
         if let Some(unknown) = given.keys().find(|name| !self.vars.contains_key(*name)) {
             return Err(if is_taken(unknown) { BindError::Taken(unknown.clone()) } else { BindError::Unknown(unknown.clone()) });
         }
-        let mut context = given;
+        let (names, mut context) = (given.keys().cloned().collect(), given);
         for (name, default) in &self.vars {
             if !context.contains_key(name) {
                 let default = default.clone().ok_or_else(|| BindError::Missing(name.clone()))?;
@@ -330,11 +338,11 @@ impl Plan {
             }
         }
         fits(&context)?;
-        Ok(context)
+        Ok(Bound { context, given: names })
     }
 
     /// As above, for variables that come from elsewhere, as from an item: unknown ones are ignored.
-    pub fn bind_known(&self, mut given: Context) -> Result<Context, BindError> {
+    pub fn bind_known(&self, mut given: Context) -> Result<Bound, BindError> {
         given.retain(|name, _| self.vars.contains_key(name));
         self.bind(given)
     }

@@ -23,6 +23,19 @@ impl Pipeline {
         }
     }
 
+    /// Whether a variable was given at its start, so that no phase can change it.
+    pub fn is_given(&self, var: &str) -> bool {
+        // One without a default was given, also where the names were not recorded.
+        self.given.contains(var) || self.plan.vars.get(var) == Some(&None)
+    }
+
+    /// The failure that has led to the current attempt at its phase, if the previous attempt or another phase has failed.
+    pub fn reason(&self) -> Option<&str> {
+        let State::Running { approach, .. } = &self.state else { return None };
+        // Each approach has had a task of its own.
+        self.last_failure.as_ref().filter(|last| last.tasks + 1 + approach == self.tasks).map(|last| &*last.error)
+    }
+
     /// The task of its phase.
     pub fn task(&self) -> Option<&TaskId> {
         match &self.state {

@@ -8,7 +8,7 @@ impl Pipeline {
         if self.state != State::Init {
             return Outcome::Late;
         }
-        self.emit(Fact::Created { context: self.context.clone() }, buffer);
+        self.emit(Fact::Created { context: self.context.clone(), given: self.given.clone() }, buffer);
         if !unmet {
             return Outcome::Noted;
         }
@@ -268,6 +268,7 @@ impl Pipeline {
     /// A phase has failed, and the pipeline continues.
     pub(super) fn follow_up(&mut self, index: usize, error: Box<str>, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         let phase = self.at(index).name.clone();
+        self.last_failure = Some(LastFailure { error: error.clone(), tasks: self.tasks });
         self.emit(Fact::PhaseFailed { phase: phase.clone(), error }, buffer);
         *self.failures.entry(phase).or_default() += 1;
         match self.at(index).on_fail.clone() {
@@ -349,7 +350,8 @@ impl Pipeline {
     pub(super) fn retry(&mut self, now: &Now, buffer: &mut EffectBuffer) -> Outcome {
         match &self.state {
             State::Failed { recoverable: false, .. } => Outcome::Refused(Refusal::NotRecoverable),
-            State::Failed { phase, .. } => {
+            State::Failed { phase, error, .. } => {
+                self.last_failure = Some(LastFailure { error: error.clone(), tasks: self.tasks });
                 let phase = phase.clone();
                 let index = self.plan.index(&phase).expect("it failed in a phase of its plan");
                 self.emit(Fact::Retry { phase }, buffer);

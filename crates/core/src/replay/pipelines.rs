@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Replay;
 use crate::ids::TaskId;
-use crate::pipeline::plan::Plan;
+use crate::pipeline::plan::{Bound, Plan};
 use crate::pipeline::{Fact, Pipeline, Reason, State, remember, unknown_title};
 use crate::step::Now;
 use crate::time::Stamp;
@@ -13,8 +13,9 @@ use crate::time::Stamp;
 impl Replay {
     pub(super) fn apply_to_pipeline(&mut self, id: TaskId, fact: Fact) {
         match fact {
-            Fact::Created { context } => {
-                let pipeline = Pipeline::new(id.clone(), unknown_title(), Plan::unknown(), context, &Now::default());
+            Fact::Created { context, given } => {
+                let vars = Bound { context, given };
+                let pipeline = Pipeline::new(id.clone(), unknown_title(), Plan::unknown(), vars, &Now::default());
                 self.pipelines.insert(id, pipeline);
             }
             Fact::Deleted {} => drop(self.pipelines.remove(&id)),
@@ -34,6 +35,7 @@ pub(super) fn timeless(pipeline: &Pipeline) -> Pipeline {
         recheck: None,
         overdue: None,
         retried: BTreeMap::new(),
+        last_failure: None,
         ..pipeline.clone()
     }
 }

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::event::Event;
 use crate::ids::{Name, Seq};
-use crate::pipeline::plan::{BindError, Context, Plan, Push};
+use crate::pipeline::plan::{BindError, Bound, Context, Plan, Push};
 use crate::queue::{Data, DataError, New};
 use crate::time::{Span, Wall};
 
@@ -151,7 +151,7 @@ pub struct Reaction {
 pub enum Does {
     Wake(Name),
     /// A pipeline starts with these variables.
-    Start(Arc<Plan>, Context),
+    Start(Arc<Plan>, Bound),
     /// An item is put into a queue.
     Push(Name, New),
     /// The text of a notification.
@@ -255,7 +255,7 @@ impl Heard {
     fn react(&self, then: &Then) -> Does {
         match then {
             Then::Start(plan) => match plan.bind_known(self.variables()) {
-                Ok(context) => Does::Start(Arc::clone(plan), context),
+                Ok(vars) => Does::Start(Arc::clone(plan), vars),
                 Err(error) => Does::Nothing(unbound(plan, &error)),
             },
             Then::Push(push) => match self.item(push) {

@@ -92,11 +92,11 @@ fn a_pipeline_gets_its_variables_from_the_event() {
     let start = |vars: &[(&str, Option<Value>)], data| {
         does(custom("deploy:done", None, data), "deploy:done", Then::Start(plan("p", vars))).remove(0)
     };
-    let Does::Start(_, context) = start(&[("stage", None), ("by", Some(json!("me")))], json!({ "stage": "prod", "x": 1 })) else {
+    let Does::Start(_, vars) = start(&[("stage", None), ("by", Some(json!("me")))], json!({ "stage": "prod", "x": 1 })) else {
         panic!("it starts");
     };
-    assert_eq!(json!(context), json!({ "by": "me", "stage": "prod" }));
-    let Does::Start(_, context) = start(&[("event", None)], json!([1])) else { panic!("it starts") };
+    assert_eq!((json!(vars.context), json!(vars.given)), (json!({ "by": "me", "stage": "prod" }), json!(["stage"])));
+    let Does::Start(_, Bound { context, .. }) = start(&[("event", None)], json!([1])) else { panic!("it starts") };
     assert_eq!(
         context["event"],
         json!({ "id": 7, "kind": "deploy:done", "timestamp": "1970-01-01T00:00:01.000Z", "source": { "component": "user" }, "data": [1] })

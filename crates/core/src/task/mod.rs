@@ -52,8 +52,8 @@ pub use crate::task::run::{
     After, ERROR_LIMIT, Live, OUTPUT_LIMIT, OnExhausted, Pulse, Refused, RetryReason, RunEnd, Stuck, Verdict, Watch,
 };
 pub use crate::task::spec::{
-    COMMAND_LIMIT, LABEL_LIMIT, LandSpec, LiveInput, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, SourceEntry, Spec,
-    SpecError, Work, WorkspaceSpec, WorktreeSpec, labels, needs,
+    COMMAND_LIMIT, LABEL_LIMIT, LandSpec, LiveInput, NEED_LIMIT, Need, OfItem, PHASE_ENV, PIPELINE_ENV, REASON_ENV, SourceEntry,
+    Spec, SpecError, Work, WorkspaceSpec, WorktreeSpec, labels, needs,
 };
 pub use crate::task::status::{Status, TaskEnd};
 

@@ -31,6 +31,9 @@ pub const PIPELINE_ENV: &str = "BANKSMAN_PIPELINE";
 /// The environment variable with the phase of a run.
 pub const PHASE_ENV: &str = "BANKSMAN_PHASE";
 
+/// In the environment of a phase that follows a failure: the error.
+pub const REASON_ENV: &str = "BANKSMAN_REASON";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use banksman_core::backlog::Backlog;
 use banksman_core::decision::{self, About};
 use banksman_core::event::Event;
-use banksman_core::pipeline::plan::{Context, Plan};
+use banksman_core::pipeline::plan::{Bound, Plan};
 use banksman_core::queue::{self, Pushed};
 use banksman_core::route::{Does, Reaction, RouteFact};
 use banksman_core::task::{Spec, Work};
@@ -141,8 +141,8 @@ fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
             carry_out(tx, vec![Effect::Send(OutboxCommand::Notify(Box::new(notice)))], None);
             Ok(())
         }
-        Does::Start(plan, context) => {
-            start(reaction.event, plan, context.clone(), tx);
+        Does::Start(plan, vars) => {
+            start(reaction.event, plan, vars.clone(), tx);
             Ok(())
         }
         Does::Nothing(error) => Err(error.to_string()),
@@ -150,11 +150,11 @@ fn react(reaction: &Reaction, tx: &mut Tx) -> Result<(), String> {
 }
 
 /// Starts a pipeline. Its id is unique because it contains the number of the event that adds its task.
-fn start(event: Seq, plan: &Arc<Plan>, context: Context, tx: &mut Tx) {
+fn start(event: Seq, plan: &Arc<Plan>, vars: Bound, tx: &mut Tx) {
     let id = TaskId::new(&format!("p-{event}.{}", tx.seq)).expect("two numbers are short and plain");
-    let (workspace, land) = plan.place(&context);
-    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), workspace, land, ..Spec::new(plan.title(&context)) };
-    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), context, by: None }, tx);
+    let (workspace, land) = plan.place(&vars.context);
+    let spec = Spec { work: Some(Work::Pipeline(Arc::clone(plan))), workspace, land, ..Spec::new(plan.title(&vars.context)) };
+    pipelines::begin_life(&Start { id, spec, depends_on: Vec::new(), vars, by: None }, tx);
 }
 
 fn push(queue: &Name, item: &queue::New, tx: &mut Tx) -> Result<(), String> {

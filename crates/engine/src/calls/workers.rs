@@ -191,12 +191,12 @@ fn begin(definition: &Definition, item: &Item, taken: Taken, tx: &mut Tx) -> Res
     let plain = Spec { item: Some(Box::new(of_item)), ..Spec::new(title) };
     match &definition.job {
         Job::Pipeline(plan) => {
-            let context = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
-            let title = plan.called(&context).unwrap_or_else(|| plain.title.clone());
-            let (workspace, land) = plan.place(&context);
+            let vars = plan.bind_known(variables(item, true)).map_err(|error| error.to_string())?;
+            let title = plan.called(&vars.context).unwrap_or_else(|| plain.title.clone());
+            let (workspace, land) = plan.place(&vars.context);
             let spec = Spec { title, work: Some(Work::Pipeline(plan.clone())), workspace, land, ..plain };
             let id = id_of(item, "p");
-            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), context, by: None }, tx);
+            pipelines::begin_life(&Start { id: id.clone(), spec, depends_on: Vec::new(), vars, by: None }, tx);
             Ok(id)
         }
         Job::Task { run_command, timeout } => {

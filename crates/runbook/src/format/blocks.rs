@@ -82,7 +82,7 @@ run = 'echo "$VAR_VERSION is out on $VAR_CHANNEL"'
 static PHASE: Table = Table {
     title: "[[pipeline.NAME.phase]]",
     doc: "One phase: one thing that is done, what must hold before and after it, and what comes next. Beside its variables, a \
-          template can name `pipeline`, `phase` and `attempt`.",
+          template can name `pipeline`, `phase`, `attempt` and `reason`: the failure that led to this attempt, or an empty text.",
     keys: &[
         key("name", Kind::Own("phase"), "What it is called.").required(),
         RUN,

@@ -16,8 +16,18 @@ const PRIORITY: Kind = Kind::Number(i32::MIN as i64, i32::MAX as i64);
 const HOW: Kind = Kind::Word(&["fast_forward", "rebase", "merge_commit"]);
 
 /// The states of a task, as in `Status`.
-const STATUS: Kind =
-    Kind::Word(&["pending", "blocked", "in_progress", "stuck", "review", "completed", "failed", "cancelled", "skipped"]);
+const STATUS: Kind = Kind::Word(&[
+    "pending",
+    "blocked",
+    "in_progress",
+    "stuck",
+    "landing",
+    "review",
+    "completed",
+    "failed",
+    "cancelled",
+    "skipped",
+]);
 
 /// `lock = …`
 pub(super) const LOCKS: Kind = Kind::OneOrMany(&LOCK);
@@ -167,7 +177,7 @@ static CONTAINS: Table = Table {
     title: "file_contains = { … }",
     doc: "What a file must have in it.",
     keys: &[
-        key("path", Kind::Inside, "Which file, seen from the project.").required(),
+        key("path", Kind::Inside, "Which file, seen from the workspace of the pipeline, or else from the project.").required(),
         key("pattern", Kind::Regex, "It has a line that this matches.").required(),
     ],
     ..Table::EMPTY
@@ -268,7 +278,7 @@ pub(crate) static CONDITION: Table = Table {
             Kind::Table(&MERGED),
             "All that is in a branch is in another: its commits, or what a merge has made of them; merging it again would change nothing.",
         ),
-        key("file_exists", Kind::Inside, "There is a file, seen from the project."),
+        key("file_exists", Kind::Inside, "There is a file, seen from the workspace of the pipeline, or else from the project."),
         key(
             "file_contains",
             Kind::Table(&CONTAINS),

@@ -153,3 +153,13 @@ fn the_name_of_a_runbook_is_checked() {
         assert_eq!((wrong.list[0].code.as_str(), wrong.list[0].line), ("bad-name", 1), "{bad:?}");
     }
 }
+
+#[test]
+fn every_status_of_a_task_can_be_asked_for() {
+    for status in Status::ALL {
+        let text = format!("[guard.g]\ncondition = {{ tasks_complete = {{ status = \"{status}\" }} }}\n");
+        let runbook = parse("one", &text, &|_| Err("there are no files here".into())).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let Condition::Predicate(Predicate::IssuesComplete { filter }) = &runbook.guards["g"].condition else { panic!() };
+        assert_eq!(filter.status, Some(status));
+    }
+}

@@ -17,7 +17,7 @@ use crate::world::World;
 impl World<'_> {
     pub(crate) fn observe_pipeline(&mut self, id: &TaskId, fact: &Fact) {
         self.tally.count(fact.kind());
-        if let Fact::Created { context } = fact {
+        if let Fact::Created { context, .. } = fact {
             let Some(plan) = self.model.jobs.get(id).and_then(|job| job.plan()) else {
                 return self.verdict.report(Checker::Phases, || format!("{id} begins without a task"));
             };

@@ -44,7 +44,7 @@ impl World<'_> {
         self.counts.pipelines += 1;
         let id = TaskId::new(&format!("p{}", self.counts.pipelines)).expect("a good id");
         let plan = self.plan();
-        let context = plan.bind(Context::new()).expect("each variable has a default");
+        let vars = plan.bind(Context::new()).expect("each variable has a default");
         let section = if self.random.in_thousand(300) { self.some_section() } else { None };
         let (parent, by) = of.unzip();
         let depends_on = if parent.is_some() { Vec::new() } else { self.dependencies(650) };
@@ -55,7 +55,7 @@ impl World<'_> {
             work: Some(Work::Pipeline(Arc::new(plan))),
             ..Spec::new(Title::new("a pipeline").expect("a good title"))
         };
-        Request::Pipeline(PipelineRequest::Start(Box::new(Start { id, spec, depends_on, context, by })))
+        Request::Pipeline(PipelineRequest::Start(Box::new(Start { id, spec, depends_on, vars, by })))
     }
 
     /// A person changes a pipeline.

@@ -395,9 +395,9 @@ fn start_pipeline(store: &mut Store, id: &str, guard: Option<Condition>) {
     let phases = vec![phase("first", Vec::new()), phase("second", guard.into_iter().collect())];
     let vars = [("lock".into(), Some("a".into()))].into();
     let plan = Plan { runbook: "book".into(), name: Name::new("way").expect("a good name"), vars, phases, land: None };
-    let context = plan.bind(Context::new()).expect("it has a default");
+    let vars = plan.bind(Context::new()).expect("it has a default");
     let spec = Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..spec(id, None, 0) };
-    let start = Start { id: task(id), spec, depends_on: Vec::new(), context, by: None };
+    let start = Start { id: task(id), spec, depends_on: Vec::new(), vars, by: None };
     commit(store, &[Request::Pipeline(PipelineRequest::Start(Box::new(start)))]);
 }
 

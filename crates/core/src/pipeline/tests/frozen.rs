@@ -32,6 +32,7 @@ fn the_stored_state_is_frozen() {
 fn the_events_are_frozen() {
     for (kind, data) in [
         ("pipeline:created", r#"{"context":{"title":"x","tries":3}}"#),
+        ("pipeline:created", r#"{"context":{"title":"x","tries":3},"given":["title"]}"#),
         ("pipeline:created", "{}"),
         ("pipeline:started", "{}"),
         ("pipeline:checking", r#"{"attempt":2,"phase":"build","when":"pre"}"#),

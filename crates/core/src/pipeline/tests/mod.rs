@@ -95,7 +95,8 @@ impl Site {
     /// A pipeline before it is added.
     pub(super) fn blank(phases: Vec<Phase>) -> Site {
         let now = Now { seq: Seq(1), lease: Lease(1_000), wall: Wall(1_000_000), ..Now::default() };
-        let pipeline = Pipeline::new(id("p-1"), Title::new("x").unwrap(), plan(phases), vars(json!({ "title": "x" })), &now);
+        let vars = Bound { context: vars(json!({ "title": "x" })), given: ["title".into()].into() };
+        let pipeline = Pipeline::new(id("p-1"), Title::new("x").unwrap(), plan(phases), vars, &now);
         Site { pipeline, now, log: Replay::default(), facts: Vec::new(), made: BTreeSet::new(), notices: 0 }
     }
 
@@ -254,6 +255,26 @@ fn a_failed_phase_leads_to_another_up_to_its_limit() {
     site.end(success(Value::Null));
     site.end(success(Value::Null));
     assert_eq!(site.pipeline.state, State::Done, "the phases after the last one on the way are not done");
+}
+
+#[test]
+fn an_attempt_after_a_failure_has_its_reason() {
+    let choices = strategy(vec![approach("first", vec![Fallback::Any]), approach("second", Vec::new())]);
+    let fix = Phase { action: choices, then: After::Phase(name("test")), pre: vec![guard("g")], ..phase("fix") };
+    let test = Phase { on_fail: OnFail::Phase { to: name("fix"), times: 1 }, ..phase("test") };
+    let mut site = Site::begun(vec![test, fix]);
+    assert_eq!(site.pipeline.reason(), None);
+    site.end(failed("the test failed"));
+    site.report_guards(passed());
+    assert_eq!((site.where_it_is().as_str(), site.pipeline.reason()), ("running fix", Some("the test failed")));
+    site.end(failed("the first approach failed"));
+    assert_eq!(site.pipeline.reason(), Some("the test failed"), "another approach is the same attempt");
+    site.end(success(Value::Null));
+    assert_eq!((site.where_it_is().as_str(), site.pipeline.reason()), ("running test", None), "the failure was mended");
+    site.end(failed("it failed again"));
+    assert_eq!(site.pipeline.reason(), None, "it is over");
+    site.ask(Input::Retry);
+    assert_eq!(site.pipeline.reason(), Some("it failed again"));
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn recheck(guards: &[Guard], inputs: &GuardInputs, now: &Now) -> Recheck {
     // The tasks of the store are too many to be read inside of the claim.
     let asks_tasks = binding.clone().any(|guard| guard.wants(&inputs.vars).issues.iter().any(|filter| filter.from.is_none()));
     let fresh_until = match (outside.map(|guard| guard.fresh_for).min(), inputs.fresh_until) {
-        (_, _) if asks_tasks => Lease(0),
+        (_, _) if asks_tasks || inputs.awaits_workspace => Lease(0),
         (None, _) => Lease(i64::MAX),
         (Some(_), Some(until)) => until,
         (Some(fresh_for), None) => now.lease + fresh_for,

@@ -6,7 +6,7 @@ pub(crate) mod phases;
 use banksman_core::backlog::Edge;
 use banksman_core::event::{Event, Kind, Resource};
 use banksman_core::guard::Wants;
-use banksman_core::pipeline::plan::{BindError, Context};
+use banksman_core::pipeline::plan::{BindError, Bound, Context};
 use banksman_core::pipeline::{Fact, GuardsResult, Input, Outcome, Pipeline, Reason, Refusal, State};
 use banksman_core::queue::{self, Data, New, Pushed};
 use banksman_core::resource::coordination::Command;
@@ -91,7 +91,7 @@ pub struct Start {
     pub spec: Spec,
     pub depends_on: Vec<Edge>,
     /// The initial variables.
-    pub context: Context,
+    pub vars: Bound,
     /// The epoch of the run that starts it, if its parent's run does.
     pub by: Option<Epoch>,
 }
@@ -180,7 +180,7 @@ impl PipelineRequest {
 
 /// Adds a pipeline with its task.
 pub(crate) fn begin_life(start: &Start, tx: &mut Tx) -> PipelineOutcome {
-    let Start { id, spec, depends_on, context, by } = start;
+    let Start { id, spec, depends_on, vars, by } = start;
     let Some(Work::Pipeline(plan)) = &spec.work else { unreachable!("a pipeline is started with its plan") };
     match tasks::add(id, spec, depends_on, *by, tx) {
         TaskOutcome::Kept(_) => {}
@@ -191,7 +191,7 @@ pub(crate) fn begin_life(start: &Start, tx: &mut Tx) -> PipelineOutcome {
     };
     let unmet = !depends_on.iter().all(is_met);
     let now = tx.now(Vec::new(), Span::ZERO);
-    let pipeline = Pipeline::new(id.clone(), spec.title.clone(), plan.clone(), context.clone(), &now);
+    let pipeline = Pipeline::new(id.clone(), spec.title.clone(), plan.clone(), vars.clone(), &now);
     tx.tables.backlog.pipelines.insert(id.clone(), pipeline);
     stepped(id, Input::Start { unmet }, tx)
 }
@@ -244,7 +244,7 @@ fn stepped_by(id: &TaskId, by: Option<&(TaskId, Epoch)>, input: Input, tx: &mut 
         let live = tx.tables.backlog.tasks.get(task).and_then(Task::live);
         pipeline.task() == Some(task) && live.is_some_and(|live| live.epoch == *epoch)
     };
-    let given = |vars: &Context| vars.keys().find(|name| pipeline.plan.vars.get(*name) == Some(&None)).cloned();
+    let given = |vars: &Context| vars.keys().find(|name| pipeline.is_given(name)).cloned();
     match (by, &input) {
         (Some(by), _) if !is_at_it(by) => PipelineOutcome::Fenced,
         (Some(_), Input::Set(vars)) if given(vars).is_some() => {

@@ -9,7 +9,7 @@ use banksman_core::pipeline::plan::{self, Action, Context, Merge, Phase, Plan, R
 use banksman_core::pipeline::strategy::Fallback;
 use banksman_core::pipeline::{PhaseEnd, Pipeline, State};
 use banksman_core::resource::coordination::Coordination;
-use banksman_core::task::{self, After, Need, PHASE_ENV, PIPELINE_ENV, Spec, TaskEnd, Verdict, Work};
+use banksman_core::task::{self, After, Need, PHASE_ENV, PIPELINE_ENV, REASON_ENV, Spec, TaskEnd, Verdict, Work};
 use banksman_core::{Name, Span, Task, TaskId, Title, json};
 use banksman_runbook::{TemplateError, render};
 use banksman_store::{Key, Tx};
@@ -121,6 +121,8 @@ fn known(pipeline: &Pipeline, phase: &Phase) -> Context {
     ];
     let mut context = pipeline.context.clone();
     context.extend(own.map(|(name, value)| (name.into(), value)));
+    // A variable of the pipeline can have this name.
+    context.entry("reason".into()).or_insert_with(|| reason(pipeline).unwrap_or_default().into());
     context
 }
 
@@ -128,7 +130,13 @@ fn env(pipeline: &Pipeline, phase: &Phase) -> BTreeMap<Box<str>, Box<str>> {
     let mut env = plan::environment(&pipeline.context);
     env.insert(PIPELINE_ENV.into(), pipeline.id.as_str().into());
     env.insert(PHASE_ENV.into(), phase.name.as_str().into());
+    env.extend(reason(pipeline).map(|reason| (REASON_ENV.into(), reason.into())));
     env
+}
+
+/// The failure that the phase follows, as a command can take it: an error may contain zero bytes.
+fn reason(pipeline: &Pipeline) -> Option<String> {
+    pipeline.reason().map(|reason| reason.replace('\0', " "))
 }
 
 /// Renders the work of a phase with its variables.

@@ -1,7 +1,7 @@
 //! Guards of pipelines under runners: guards about the store, and guards with inputs from outside.
 
 use banksman_core::guard::{Issue, IssueFilter, Predicate};
-use banksman_core::{SectionId, Seq, Status};
+use banksman_core::{Lease, SectionId, Seq, Status};
 use banksman_store::Key;
 
 use super::*;
@@ -111,6 +111,23 @@ fn a_result_without_freshness_is_not_rechecked_without_a_pause() {
     actor.dispatcher.on(RunnerInput::GuardsChecked(pipeline, Box::new(found(false))), stage.now());
     assert_eq!(stage.sleep(&mut actor), 1_000);
     assert_eq!(actor.did(), ["begin", "begin check", "gather p-1", "check guards", "begin check", "gather p-1"]);
+}
+
+#[test]
+fn stale_results_are_collected_again_by_the_session() {
+    let live = |inputs: GuardInputs| {
+        let mut stage = Stage::with_pipeline(after_file());
+        let mut actor = stage.start("m", options());
+        let fresh_until = inputs.fresh_until.map(|age| Lease(stage.now().0 + age.0));
+        check(&mut stage, &mut actor, GuardInputs { fresh_until, ..inputs });
+        stage.rows().tasks[&task("p-1.1")].live().expect("it runs").clone()
+    };
+    let aged = |ms| GuardInputs { fresh_until: Some(Lease(ms)), ..found(true) };
+    assert!(live(aged(-1)).recheck);
+    assert!(!live(aged(10_000)).recheck);
+    // The session makes the workspace in which the file is.
+    assert!(live(GuardInputs { awaits_workspace: true, ..aged(10_000) }).recheck);
+    assert!(live(GuardInputs { awaits_workspace: true, files: BTreeMap::new(), ..aged(10_000) }).recheck);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use banksman_core::backlog::{Edge, RunEndRecord};
 use banksman_core::decision::About;
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, Predicate};
-use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, Push, RunCommand, Text};
+use banksman_core::pipeline::plan::{Action, After, Bound, OnFail, Phase, Plan, Push, RunCommand, Text};
 use banksman_core::pipeline::strategy::{Approach, Fallback};
 use banksman_core::pipeline::{Outcome, Pipeline, Reason, State, When};
 use banksman_core::queue::{self, Input};
@@ -85,7 +85,7 @@ impl Stage {
             id: task(id),
             spec: Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..Spec::new(id.parse().unwrap()) },
             depends_on: depends_on.iter().map(|on| Edge { on: task(on), allow_failed: false }).collect(),
-            context: serde_json::from_value::<Context>(vars).unwrap(),
+            vars: Bound { context: serde_json::from_value(vars).unwrap(), ..Bound::default() },
             by: None,
         };
         let outcome = self.request(PipelineRequest::Start(Box::new(start)));

@@ -95,7 +95,7 @@ fn a_person_who_ends_the_task_of_a_phase_moves_its_pipeline() {
         (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Done { output: None } }, "running two"),
         (|id| TaskRequest::Conclude { id, epoch: None, by: None, verdict: Verdict::Failed { error: "no".into() } }, "failed one"),
         (|id| TaskRequest::Cancel { id }, "failed one"),
-        (|id| TaskRequest::Set { id, by: None, mark: Mark::Skipped }, "failed one"),
+        (|id| TaskRequest::Set { id, by: None, epoch: None, mark: Mark::Skipped }, "failed one"),
         (|id| TaskRequest::Delete { id, force: false }, "failed one"),
     ];
     for (way, then) in ways {
@@ -144,7 +144,7 @@ fn only_the_plan_orders_the_phases() {
     let refused = stage.request(TaskRequest::Update { id: task("p-1.1"), edit: Box::new(edit) });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     // Nor can a person mark it for review: its pipeline would keep its place for as long.
-    let refused = stage.request(TaskRequest::Set { id: task("p-1.2"), by: None, mark: Mark::Review });
+    let refused = stage.request(TaskRequest::Set { id: task("p-1.2"), by: None, epoch: None, mark: Mark::Review });
     assert!(matches!(refused, TaskOutcome::Stepped(task::Outcome::HasPhases, _)), "{refused:?}");
     assert_eq!(stage.rows(), before);
 }
