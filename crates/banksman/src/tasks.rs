@@ -238,10 +238,10 @@ fn refused(id: &CoreId, outcome: TaskOutcome) -> Error {
             Error::refused(format!("a run of {id} is in progress, and only that run may report"))
         }
         TaskOutcome::Stepped(Outcome::Over(status), _) => Error::refused(format!("{id} is {status} already")),
-        TaskOutcome::Stepped(Outcome::HasPhases, _) => Error::refused(format!("only its pipeline says what becomes of {id}")),
+        TaskOutcome::Stepped(Outcome::HasPhases, _) => Error::refused(format!("the status of {id} is set by its pipeline")),
         TaskOutcome::Stepped(Outcome::NotPending(status), _) => Error::refused(format!("{id} is {status}")),
         TaskOutcome::Stepped(Outcome::MustLand, _) => Error::refused(format!("{id} is completed when its work has landed")),
-        TaskOutcome::Changed => Error::refused(format!("{id} is being changed by others")),
+        TaskOutcome::Changed => Error::refused(format!("{id} is being changed by another process")),
         TaskOutcome::NeverFits { name, capacity: None } => Error::NotFound { kind: "semaphore", name: name.to_string() },
         TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
             Error::refused(format!("{id} needs more slots of semaphore {name} than there are: {capacity}"))

@@ -62,10 +62,10 @@ impl Context {
         let printer = self.printer.clone();
         let on_stall = move |occupant: &banksman_store::sqlite::Occupant| {
             let (pid, command, state) = (occupant.pid, &occupant.command, occupant.state);
-            printer.note(&format!("waiting for the store: process {pid} ({command}) is in the middle of a write and is {state}"));
+            printer.note(&format!("waiting for the store: process {pid} ({command}) is in a write transaction and is {state}"));
         };
         let client = Arc::new(Client::open_with(&self.project()?, Box::new(on_stall))?);
-        signals::stop_without_writer_lock(&client).map_err(|error| Failure::system("take note of signals", error))?;
+        signals::stop_without_writer_lock(&client).map_err(|error| Failure::system("install signal handlers", error))?;
         Ok(client)
     }
 
@@ -125,8 +125,8 @@ impl Actor {
     pub(crate) fn existing(given: Option<&HolderId>, printed_by: &str) -> Result<HolderId, Failure> {
         let inherited = inherited()?.map(|actor| actor.holder);
         given.cloned().or(inherited).ok_or_else(|| {
-            Failure::usage("who holds it? --holder is missing")
-                .hint(format!("name the holder that {printed_by} printed; inside of `run`, BANKSMAN_HOLDER has it"))
+            Failure::usage("--holder is missing")
+                .hint(format!("give the holder that `{printed_by}` printed; inside of `run`, it is in BANKSMAN_HOLDER"))
         })
     }
 

@@ -71,13 +71,13 @@ impl Failure {
 
     /// An outcome that this request cannot have.
     pub(crate) fn unexpected(answer: &impl std::fmt::Debug) -> Failure {
-        Failure::new(exit::ERROR, "UNEXPECTED", format!("the store gave an answer that makes no sense here: {answer:?}"))
-            .hint("this is a fault in banksman; please report it with this message")
+        Failure::new(exit::ERROR, "UNEXPECTED", format!("unexpected response of the store: {answer:?}"))
+            .hint("this is a bug in banksman; please report it with this message")
     }
 
     /// A run that cannot be ended from this machine.
     pub(crate) fn elsewhere(run: &banksman_core::backlog::Run) -> Failure {
-        let message = format!("run {} is on another machine, where no runner is running to end it", run.id);
+        let message = format!("run {} is on another machine, which has no runner to end it", run.id);
         Failure::new(exit::LOCKED, "SESSION_ELSEWHERE", message)
             .detail("run", &run.id)
             .detail("host", &run.host)
@@ -86,7 +86,7 @@ impl Failure {
 
     /// A run whose end only a person can confirm.
     pub(crate) fn unproven(run: &banksman_core::backlog::Run, decision: &banksman_core::DecisionId) -> Failure {
-        let message = format!("the keeper of run {} is dead, and it cannot be proven from here that its processes are", run.id);
+        let message = format!("the keeper of run {} is dead, and its processes may still be alive", run.id);
         Failure::new(exit::LOCKED, "SESSION_UNPROVEN", message)
             .detail("run", &run.id)
             .detail("task", &run.task)
@@ -111,26 +111,26 @@ impl From<StoreError> for Failure {
             StoreError::Moved { to } => {
                 return Failure::new(exit::CONFIG, "STORE_MOVED", message)
                     .hint(format!(
-                        "use it there: BANKSMAN_STORE={url}; if that was a mistake: banksman store copy --undo FROM {url}",
+                        "use the new store: BANKSMAN_STORE={url}; if that was a mistake: banksman store copy --undo FROM {url}",
                         url = format::quoted(&to)
                     ))
                     .detail("movedTo", &to);
             }
-            StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "make a project with: banksman init"),
-            StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project is there already; nothing was changed"),
+            StoreError::Missing { .. } => (exit::NOT_FOUND, "STORE_MISSING", "create a project with: banksman init"),
+            StoreError::Exists { .. } => (exit::USAGE, "STORE_EXISTS", "the project exists already; nothing was changed"),
             StoreError::Foreign { .. } => {
-                (exit::CONFIG, "STORE_FOREIGN", "move the file away, or name the right one with --store")
+                (exit::CONFIG, "STORE_FOREIGN", "move the file away, or select the right store with --store")
             }
             StoreError::Newer { .. } => {
-                (exit::CONFIG, "STORE_NEWER", "install the version of banksman that made it, or a later one")
+                (exit::CONFIG, "STORE_NEWER", "install the version of banksman that created it, or a later one")
             }
             StoreError::InUse { .. } => {
-                (exit::LOCKED, "STORE_IN_USE", "nothing was changed; wait for their end, or end them with: banksman tasks cancel")
+                (exit::LOCKED, "STORE_IN_USE", "nothing was changed; wait until they end, or cancel them: banksman tasks cancel")
             }
             StoreError::Importing { .. } => (
                 exit::LOCKED,
                 "STORE_IMPORTING",
-                "nothing was changed; wait for their end; banksman doctor --fix clears away what a dead importer has left",
+                "nothing was changed; wait until they end; to remove the rest of a dead import: banksman doctor --fix",
             ),
             StoreError::Corrupt { .. } => (
                 exit::UNHEALTHY,
@@ -146,7 +146,7 @@ impl From<StoreError> for Failure {
                 exit::UNHEALTHY,
                 "STORE_WENT_BACK",
                 "store.db-wal was removed, or an older copy of store.db was put in its place: put the newer files back, or restore a \
-                 backup; to go on with what is there, stop all agents and remove .banksman/turn",
+                 backup; to continue with the current files, stop all agents and remove .banksman/turn",
             ),
             StoreError::NetworkFileSystem { .. } => (
                 exit::CONFIG,
@@ -159,18 +159,18 @@ impl From<StoreError> for Failure {
             StoreError::Unsafe { .. } => (
                 exit::NOT_PERMITTED,
                 "STORE_UNSAFE",
-                "look at where it comes from; remove a link that came with a repository, or let the owner of the project put it right",
+                "check where it comes from; remove a link that came with a repository, or ask the owner of the project to correct it",
             ),
-            StoreError::Full { .. } => (exit::ERROR, "STORE_FULL", "nothing was changed; free some space and try again"),
-            StoreError::Unknown { .. } => (
-                exit::UNHEALTHY,
-                "STORE_UNKNOWN",
-                "look how things stand before you try again; --request-id makes a repetition safe",
-            ),
-            StoreError::Unreachable { .. } => {
-                (exit::UNHEALTHY, "STORE_UNREACHABLE", "is the server up, and are the host, user and password of the URL right?")
+            StoreError::Full { .. } => (exit::ERROR, "STORE_FULL", "nothing was changed; free some space and retry"),
+            StoreError::Unknown { .. } => {
+                (exit::UNHEALTHY, "STORE_UNKNOWN", "check the state before you retry; --request-id makes a retry safe")
             }
-            StoreError::Disconnected { .. } => (exit::UNHEALTHY, "STORE_DISCONNECTED", "nothing was changed; try again"),
+            StoreError::Unreachable { .. } => (
+                exit::UNHEALTHY,
+                "STORE_UNREACHABLE",
+                "check that the server is running, and the host, user and password of the URL",
+            ),
+            StoreError::Disconnected { .. } => (exit::UNHEALTHY, "STORE_DISCONNECTED", "nothing was changed; retry"),
             StoreError::Forbidden { .. } => {
                 (exit::NOT_PERMITTED, "STORE_FORBIDDEN", "the role must own the schema banksman, or be allowed to create it")
             }
@@ -178,10 +178,10 @@ impl From<StoreError> for Failure {
             StoreError::Stalled => (
                 exit::UNHEALTHY,
                 "STORE_STALLED",
-                "nothing was changed; a process that is stopped in the middle of a write holds it up",
+                "nothing was changed; a process that was stopped during a write blocks the store",
             ),
-            StoreError::Bug { .. } => (exit::ERROR, "BUG", "please report it, with what you did and this message"),
-            StoreError::Failed { .. } => (exit::ERROR, "STORE_FAILED", "banksman doctor may tell more"),
+            StoreError::Bug { .. } => (exit::ERROR, "BUG", "please report this message, and what you did"),
+            StoreError::Failed { .. } => (exit::ERROR, "STORE_FAILED", "for more: banksman doctor"),
         };
         Failure::new(exit, code, message).hint(hint)
     }
@@ -200,11 +200,11 @@ impl From<Error> for Failure {
             Error::Untrusted { ref store, has_id } => Failure::new(exit::NOT_PERMITTED, "STORE_UNTRUSTED", error.to_string())
                 .detail("store", &store)
                 .detail("hasId", &has_id)
-                .hint("see what it would start with: banksman trust --show; then trust it with: banksman trust"),
+                .hint("list what it would start: banksman trust --show; then trust it with: banksman trust"),
             Error::Name(_) => Failure::usage(error.to_string()),
             Error::NotEntered(_) | Error::System { .. } => Failure::new(exit::ERROR, "SYSTEM", error.to_string()),
             Error::Moved { .. } => Failure::new(exit::UNHEALTHY, "PROJECT_MOVED", error.to_string())
-                .hint("its sessions go on; the next banksman run in the new place adopts them"),
+                .hint("its sessions continue; the next banksman run in the new place adopts them"),
         }
     }
 }
@@ -247,8 +247,8 @@ impl From<ConfigError> for Failure {
 fn config_hint(problem: &Problem) -> String {
     let flag = if matches!(problem.source, Some(Source::User(_))) { " --user" } else { "" };
     match (&problem.source, problem.settable()) {
-        (None | Some(Source::Default), _) => "banksman config list shows every key".into(),
-        (Some(Source::Environment(variable)), _) => format!("unset {variable}, or give it another value"),
+        (None | Some(Source::Default), _) => "list the keys: banksman config list".into(),
+        (Some(Source::Environment(variable)), _) => format!("unset {variable}, or change its value"),
         (Some(Source::User(_) | Source::Project(_)), Some(key)) => {
             format!("edit the file, or: banksman config set{flag} {} {}", key.name, format::quoted(key.example()))
         }
@@ -261,13 +261,13 @@ impl From<ProjectError> for Failure {
         let message = error.to_string();
         match error {
             ProjectError::NotFound { .. } => Failure::new(exit::NOT_FOUND, "PROJECT_NOT_FOUND", message)
-                .hint("make one with: banksman init; or name one with -C DIR or BANKSMAN_PROJECT"),
+                .hint("create one with: banksman init; or select one with -C DIR or BANKSMAN_PROJECT"),
             ProjectError::Exists { .. } => Failure::new(exit::USAGE, "PROJECT_EXISTS", message)
-                .hint("nothing was changed; another store gets the project by: banksman store copy FROM TO"),
+                .hint("nothing was changed; to move the project to another store: banksman store copy FROM TO"),
             ProjectError::NoStore { store, id } => {
                 Failure::new(exit::NOT_FOUND, "STORE_MISSING", message).detail("project", &id).detail("store", &store).hint(
                     "if the project is kept in a database, set BANKSMAN_STORE=postgres://…; \
-                     in a fresh clone, banksman init makes a store for this clone alone",
+                     in a fresh clone, banksman init creates a store for this clone alone",
                 )
             }
             ProjectError::Elsewhere { config, id } => {
@@ -278,7 +278,7 @@ impl From<ProjectError> for Failure {
             }
             ProjectError::NoBackup { .. } => Failure::usage(message),
             ProjectError::NotCopied { .. } => {
-                Failure::usage(message).hint("nothing was changed; is the order right? FROM is the old store")
+                Failure::usage(message).hint("nothing was changed; check the order: FROM is the old store")
             }
             ProjectError::ChangedSince { ref to } => Failure::new(exit::USAGE, "STORE_CHANGED", message).hint(format!(
                 "nothing was changed; to move the project back as it is now: banksman store copy {} FROM",
@@ -286,7 +286,7 @@ impl From<ProjectError> for Failure {
             )),
             ProjectError::TwoStores { local, other } => Failure::new(exit::CONFIG, "TWO_STORES", message)
                 .hint(format!(
-                    "name the one to use: BANKSMAN_STORE={file} or BANKSMAN_STORE={server}; to move what is in the file: \
+                    "select one: BANKSMAN_STORE={file} or BANKSMAN_STORE={server}; to move the data of the file to the server: \
                      banksman store copy {file} {server}",
                     file = format::quoted(format_args!("sqlite:{}", local.display())),
                     server = format::quoted(&other)
@@ -305,7 +305,7 @@ impl From<ProjectError> for Failure {
                     Failure::new(exit::NOT_PERMITTED, "READ_ONLY", message).hint("banksman needs to write there")
                 }
                 std::io::ErrorKind::StorageFull => {
-                    Failure::new(exit::ERROR, "STORE_FULL", message).hint("free some space and try again")
+                    Failure::new(exit::ERROR, "STORE_FULL", message).hint("free some space and retry")
                 }
                 _ => Failure::new(exit::ERROR, "SYSTEM", message),
             },
@@ -321,7 +321,7 @@ impl From<RunbookError> for Failure {
             RunbookError::NotFound { name, near, .. } => {
                 let failure = Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message);
                 failure.detail("name", &name).hint(near.map_or_else(
-                    || "banksman runbooks list shows those that there are".to_owned(),
+                    || "list the runbooks: banksman runbooks list".to_owned(),
                     |near| format!("did you mean {near}?"),
                 ))
             }

@@ -41,8 +41,8 @@ use printer::Printer;
 
 /// Direct a fleet of coding agents, or any commands, through one repository without collisions.
 ///
-/// Tasks that runners work off, pipelines with phases and guards, queues with workers, locks and semaphores: all of it durable,
-/// shared by any number of processes, and fenced against those who come back too late.
+/// Tasks for runners, pipelines with phases and guards, queues with workers, locks and semaphores: durable, shared by any number
+/// of processes, and fenced against stale holders.
 #[derive(Debug, Parser)]
 #[command(name = "banksman", version, propagate_version = true, disable_help_subcommand = true, after_help = EXAMPLES)]
 struct Cli {
@@ -54,11 +54,11 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  banksman init                                make a project here
+  banksman init                                create a project here
   banksman tasks add Test --run 'make test'    add a task
-  banksman runbooks new feature                a pipeline to start from
-  banksman run                                 work off what there is
-  banksman why Test                            what blocks it
+  banksman runbooks new feature                write a runbook from a template
+  banksman run                                 run the pending tasks
+  banksman why Test                            show what blocks it
   banksman locks run deploy -- ./deploy.sh     run a command while holding a lock
   banksman demo                                run a demonstration";
 
@@ -76,7 +76,7 @@ struct Global {
     /// Print one JSON object instead of text
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
-    /// Print only what goes wrong
+    /// Print only errors
     #[arg(short, long, global = true, help_heading = GLOBAL)]
     quiet: bool,
 }
@@ -207,8 +207,8 @@ fn misused(args: &[OsString], error: &clap::Error) -> ExitCode {
         let what = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let what = what.split_whitespace().collect::<Vec<_>>().join(" ");
         let (command, help) = match named(args) {
-            Some(command) => (command.clone(), format!("banksman {command} --help shows how it is used")),
-            None => ("banksman".to_owned(), "banksman --help lists the commands".into()),
+            Some(command) => (command.clone(), format!("see banksman {command} --help")),
+            None => ("banksman".to_owned(), "list the commands: banksman --help".into()),
         };
         Printer { json: true, quiet: false, command }.failure(&failure::Failure::usage(what).hint(help));
     } else if error.use_stderr() {

@@ -17,18 +17,18 @@ const VERB: &str = "merge-branch";
 #[derive(Debug, Parser)]
 #[command(name = "banksman merge-branch")]
 struct MergeBranch {
-    /// How: fast_forward, rebase or merge_commit
+    /// The method: fast_forward, rebase or merge_commit
     #[arg(long, value_parser = how)]
     how: MergeHow,
-    /// Which branch
+    /// The branch to merge
     branch: String,
-    /// Into which
+    /// The branch to merge into
     into: String,
 }
 
 fn how(word: &str) -> Result<MergeHow, String> {
     let words = || MergeHow::ALL.map(MergeHow::as_str).join(", ");
-    MergeHow::ALL.into_iter().find(|how| how.as_str() == word).ok_or_else(|| format!("the words are {}", words()))
+    MergeHow::ALL.into_iter().find(|how| how.as_str() == word).ok_or_else(|| format!("possible values: {}", words()))
 }
 
 /// Runs the command if this process was started for it.

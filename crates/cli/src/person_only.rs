@@ -20,11 +20,11 @@ pub(crate) fn check(command: &str, context: &Context) -> Result<(), Failure> {
 /// Fails inside of a run.
 pub(crate) fn require_person(command: &str, context: &Context) -> Result<(), Failure> {
     let Some(run) = variable("BANKSMAN_RUN").filter(|run| !is_over(run, context)) else { return Ok(()) };
-    let message = format!("banksman {command} is for people, and this is inside of run {run}");
+    let message = format!("banksman {command} cannot be used inside of run {run}");
     Err(Failure::new(exit::NOT_PERMITTED, "INSIDE_RUN", message)
         .detail("command", &command)
         .detail("run", &run)
-        .hint("leave it to a person, outside of every run; banksman events --json shows who did what"))
+        .hint("only a person may use it, outside of runs; to see who did what: banksman events --json"))
 }
 
 /// Whether the run is known to have ended: a terminal opened inside of it may live on. An unknown run counts as live.

@@ -10,7 +10,7 @@ use banksman_runtime::config::{Home, KEYS, Kind};
 use clap::{Arg, Command, CommandFactory};
 
 /// The start of each page.
-const NOTICE: &str = "<!-- Generated. Do not edit: `UPDATE_DOCS=1 cargo test -p banksman-cli reference` writes it anew. -->";
+const NOTICE: &str = "<!-- Generated. Do not edit: Regenerate with: `UPDATE_DOCS=1 cargo test -p banksman-cli reference` -->";
 
 #[test]
 fn the_reference_of_the_command_line_is_up_to_date() {
@@ -49,7 +49,7 @@ fn compare(page: &str, expected: &str) {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == expected,
-        "docs/reference/{page} is out of date; write it anew with: UPDATE_DOCS=1 cargo test -p banksman-cli reference"
+        "docs/reference/{page} is out of date; regenerate it with: UPDATE_DOCS=1 cargo test -p banksman-cli reference"
     );
 }
 
@@ -149,17 +149,17 @@ fn config_page() -> String {
         let values = match key.kind {
             Kind::Duration(_) | Kind::Span(_) => "a duration",
             Kind::Limit(_) => "a duration above `0s`, or `none`",
-            Kind::Number(_) => "a whole number from 1 on",
+            Kind::Number(_) => "a whole number of at least 1",
             Kind::Word(words, _) => &words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(" or "),
             Kind::Period(_) => "a duration above `0s`",
-            Kind::Count(_) => "a whole number from 0 on",
+            Kind::Count(_) => "a whole number of at least 0",
             Kind::Id(_) => "a name",
             Kind::Url(_) => "`postgres://…`",
             Kind::Switch(_) => "`on` or `off`",
-            Kind::Notices(_) => "`all`, or words with commas between them",
-            Kind::Program(_) => "a line for `sh`, or a list of words",
+            Kind::Notices(_) => "`all`, or a comma-separated list",
+            Kind::Program(_) => "a command line for `sh`, or a list of words",
             Kind::Directory(_) => "a directory",
-            Kind::List(_) => "texts with commas between them, or a list",
+            Kind::List(_) => "a comma-separated list, or a TOML array",
             Kind::Size(_) => "bytes, as in `500MiB` or `2GiB`",
             Kind::Webhook(_) => "`https://…`",
             Kind::File(_) => "an absolute path",
@@ -167,9 +167,9 @@ fn config_page() -> String {
         let default = key.default.map_or("none".into(), |default| format!("`{default}`"));
         let place = match key.home {
             Home::Everywhere => "",
-            Home::Init => ". Only in the project's file, and not to be changed",
+            Home::Init => ". Only in the project's file; do not change it",
             Home::User => ". Only in the user's file, because it may carry a password",
-            Home::Trusted => ". In the project's file it does nothing until the user says `banksman trust`",
+            Home::Trusted => ". In the project's file it has no effect until the user runs `banksman trust`",
         };
         writeln!(page, "| `{}` | {values} | {default} | {}{place} |", key.name, cell(key.description)).unwrap();
     }
@@ -181,7 +181,7 @@ fn config_page() -> String {
         page,
         "
 Durations are written like `500ms`, `90s`, `1h30m` or `2d`. All values are text in quotes; a list of words may also be a
-TOML array, and `on` and `off` may be `true` and `false`. How notices are set up: [notifications](../guides/notifications.md).
+TOML array, and `on` and `off` may be `true` and `false`. To set up notifications, see [notifications](../guides/notifications.md).
 
 ## Where they are set
 
@@ -206,9 +206,9 @@ banksman config set {key} {default}
 {variable}={default} banksman locks acquire deploy
 ```
 
-Keys that do not exist and values that make no sense are errors with the file, the line and, where one is near, the
-key that was meant; all of them are reported at once, with exit code 3. `config set` checks before it writes, keeps
-comments and everything else in the file, and replaces the file at once or not at all.
+Unknown keys and invalid values are errors with the file, the line and, if there is one, a similar key; all of them are
+reported together, with exit code 3. `config set` checks the value before it writes, keeps comments and everything else in
+the file, and replaces the file atomically.
 ",
         key = example.name,
     )

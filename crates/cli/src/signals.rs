@@ -65,7 +65,7 @@ impl AsFd for Signals {
 }
 
 fn signal_failure(error: io::Error) -> Failure {
-    Failure::system("take note of signals", error)
+    Failure::system("install signal handlers", error)
 }
 
 /// A deferred Ctrl-Z: this process stops when it holds no resource that others wait for.

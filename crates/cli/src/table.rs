@@ -118,7 +118,7 @@ fn find(columns: &[Column<'_>], wanted: &str) -> Result<usize, Failure> {
     found.ok_or_else(|| {
         let names = columns.iter().map(|column| column.name.to_lowercase()).filter(|name| !name.is_empty());
         Failure::usage(format!("there is no column {wanted:?}"))
-            .hint(format!("the columns are {}", names.collect::<Vec<_>>().join(", ")))
+            .hint(format!("columns: {}", names.collect::<Vec<_>>().join(", ")))
     })
 }
 
@@ -292,6 +292,6 @@ mod tests {
         assert_eq!(terminal::plain(&flags.render(&["NAME", "N>!", "X"], rows()).unwrap()), "N  NAME\n2  b\n1  a");
         assert_eq!(terminal::plain(&render(&["NAME", "N>!", "X"], rows())), "NAME  X\na     x\nb     y");
         let wrong = TableFlags { columns: vec!["nmae".into()], sort: None };
-        assert_eq!(wrong.render(&["NAME"], Vec::new()).unwrap_err().hint.unwrap(), "the columns are name");
+        assert_eq!(wrong.render(&["NAME"], Vec::new()).unwrap_err().hint.unwrap(), "columns: name");
     }
 }

@@ -365,8 +365,8 @@ mod tests {
         assert_eq!(wrap(finding, 40), "ok    store      the database has passed\n                 its check");
         let command = "  command     make all of the tests right now, please";
         assert_eq!(wrap(command, 40), "  command     make all of the tests\n              right now, please");
-        let next = "next: 1 task waits for what failed: banksman why 'Import invoices'";
-        assert_eq!(wrap(next, 40), "next: 1 task waits for what failed:\n  banksman why 'Import invoices'");
+        let next = "next: 1 task waits for failed tasks: banksman why 'Import invoices'";
+        assert_eq!(wrap(next, 40), "next: 1 task waits for failed tasks:\n  banksman why 'Import invoices'");
         assert_eq!(wrap("it has been running, for 11 min: run r-1", 28), "it has been running, for\n11 min: run r-1");
         assert_eq!(
             wrap("22:14:07  Import invoices of November failed", 30),

@@ -25,8 +25,8 @@ use crate::views::accounts::{self, LimitView};
 subcommands! {
     /// List and check agents: the programs that do the work of tasks.
     ///
-    /// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes one, or
-    /// adds another program.
+    /// Banksman knows claude, codex, gemini and opencode. A section [agent.NAME] in the user's or the project's settings changes an
+    /// agent, or adds another program.
     #[command(after_help = "Examples:\n  banksman agents list\n  banksman agents check claude\n  banksman agents show codex")]
     pub(crate) noun Agents {
         List(List),
@@ -49,19 +49,19 @@ struct Show {
     agent: String,
 }
 
-/// Check whether agents can be started: installed, logged in, trusted. Nothing is spent.
+/// Check whether agents can be started: installed, logged in, trusted. Makes no paid requests.
 ///
-/// Exits with 7 if one that was named cannot.
+/// Exits with 7 if a checked agent cannot be started, or if none is installed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman agents check\n  banksman agents check claude codex")]
 struct Check {
-    /// The agents [default: all that are installed]
+    /// The agents [default: all installed agents]
     agents: Vec<String>,
 }
 
-/// Try the account of an agent now, though its limit is not over: after a login, or when the time was wrong.
+/// Retry the account of an agent before its limit ends: after a login, or if the reported time was wrong.
 ///
-/// The next run of a task that waits for it is the one that tries; the others follow its first answer.
+/// The next run of a waiting task tests the account; the other waiting tasks follow its result.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman agents retry claude")]
 struct Retry {
@@ -194,7 +194,7 @@ impl Show {
         human.push(format!("account: {}", profile.account));
         human.push(format!("output:  {}", profile.output.as_str()));
         human.extend((!profile.reads.is_empty()).then(|| format!("reads:   {}", profile.reads.join(", "))));
-        human.extend(profile.isolated.then(|| "isolated: the project's own settings for it are left aside".into()));
+        human.extend(profile.isolated.then(|| "isolated: ignores the project's own settings for this program".into()));
         human.extend(profile.env.iter().map(|(name, value)| format!("env:     {name}={value}")));
         context.printer.result(&ShowView { agent, profile, start, resume }, human.join("\n"))
     }
@@ -214,7 +214,7 @@ impl Retry {
         };
         let human = match limits.is_empty() {
             true => format!("{agent} is not limited"),
-            false => format!("the next run of {agent} tries whether it works again"),
+            false => format!("the next run of {agent} checks whether the account works again"),
         };
         context.printer.result(&RetryView { agent, account: &account, limits: limits.iter().map(Into::into).collect() }, human)
     }
@@ -237,7 +237,7 @@ impl Check {
             selected.map(|(name, profile)| checked(name, profile, &here, project.as_ref())).collect();
         let human = match checked.is_empty() {
             true => format!(
-                "{YELLOW}no agent program is installed{YELLOW:#}\n{DIM}banksman agents list shows those that are known{DIM:#}"
+                "{YELLOW}no agent program is installed{YELLOW:#}\n{DIM}list the known agents: banksman agents list{DIM:#}"
             ),
             false => checked.iter().map(page).collect::<Vec<_>>().join("\n"),
         };
@@ -286,14 +286,14 @@ fn page(view: &CheckedView<'_>) -> String {
     parts.push(match (&view.path, &view.version) {
         (None, _) => "not installed".into(),
         (Some(_), Some(version)) => format!("version {version}"),
-        (Some(_), None) => "it does not tell its version".into(),
+        (Some(_), None) => "version unknown".into(),
     });
     if view.path.is_some() {
         parts.push(match (view.logged_in, &view.pays) {
             (Some(true), Some(pays)) => format!("logged in, paid by {pays}"),
             (Some(true), None) => "logged in".into(),
             (Some(false), _) => "not logged in".into(),
-            (None, _) => "login unknown (it cannot tell without spending)".into(),
+            (None, _) => "login unknown (checking it would cost money)".into(),
         });
     }
     parts.push(format!("level {}", view.level));

@@ -23,7 +23,7 @@ const BASH: &str = include_str!("completions.bash");
 /// The upper bound on titles that a shell is offered.
 const TITLES: usize = 500;
 
-/// Print a script that teaches a shell to complete commands, flags, and the names of tasks, sections, queues and so on.
+/// Print a shell completion script for commands, flags, and the names of tasks, sections, queues and so on.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   mkdir -p ~/.local/share/bash-completion/completions

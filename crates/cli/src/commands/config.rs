@@ -21,8 +21,8 @@ use crate::views::Text;
 subcommands! {
     /// Show and change settings.
     ///
-    /// The user's file comes first, then the project's, then variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT,
-    /// then flags. A later one wins.
+    /// Flags override variables such as BANKSMAN_CONFIG_LOCKING__WAIT_TIMEOUT, which override the project's file, which
+    /// overrides the user's file.
     #[command(
         after_help = "Examples:\n  banksman config list\n  banksman config get locking.wait_timeout\n  banksman config set locking.wait_timeout 10m"
     )]
@@ -38,20 +38,20 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman config list\n  banksman config list --json")]
 struct List {
-    /// Leave the project's file out
+    /// Ignore the project's file
     #[arg(long)]
     user: bool,
 }
 
 /// Show the value of one setting.
 ///
-/// Exit 4 if it has none. A password in a URL is not shown.
+/// Exits with 4 if the setting has no value. A password in a URL is masked.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman config get locking.wait_timeout")]
 struct Get {
     /// The setting, such as locking.wait_timeout
     key: String,
-    /// Leave the project's file out
+    /// Ignore the project's file
     #[arg(long)]
     user: bool,
 }
@@ -134,7 +134,7 @@ impl List {
         human.push('\n');
         for (title, file) in [("user", &user_file), ("project", &project_file)] {
             if let Some(path) = file {
-                let missing = if path.exists() { "" } else { " (not there)" };
+                let missing = if path.exists() { "" } else { " (missing)" };
                 human.push_str(&format!("\n{DIM}{title:<8} {}{missing}{DIM:#}", path.display()));
             }
         }
@@ -153,7 +153,7 @@ impl Get {
         let value = setting.value.as_deref().ok_or_else(|| {
             Failure::new(exit::NOT_FOUND, "NOT_SET", format!("{} is not set", self.key))
                 .detail("key", &self.key)
-                .hint("banksman config list shows what is")
+                .hint("list all settings: banksman config list")
         })?;
         context.printer.result(setting, value)
     }
@@ -162,7 +162,7 @@ impl Get {
 /// Prints a note if the setting has another name now.
 fn note_former(context: &Context, name: &str) {
     if let Some(key) = Key::find(name).filter(|key| key.name != name) {
-        context.printer.note(&format!("{DIM}{name} is called {} now; the former name keeps working{DIM:#}", key.name));
+        context.printer.note(&format!("{DIM}{name} was renamed to {}; the old name keeps working{DIM:#}", key.name));
     }
 }
 
@@ -179,12 +179,12 @@ impl Set {
         let view = Changed { key: key.name, value: &value, file: Text(file.display()) };
         context.printer.print(&view, format!("{BOLD}{}{BOLD:#} is {value} now\n{DIM}in {}{DIM:#}", key.name, file.display()));
         if key.name == "locking.section_timeout" {
-            context
-                .printer
-                .note("note: it has no effect: an exclusive section is held exactly as long as a run or a claim is in it");
+            context.printer.note(
+                "note: this setting has no effect: an exclusive section is held exactly as long as a run or a claim is in it",
+            );
         }
         if layer == Layer::Project && trust_own(context, key.name)? {
-            context.printer.note(&format!("{DIM}trusted: you have set it yourself{DIM:#}"));
+            context.printer.note(&format!("{DIM}trusted, because you set it{DIM:#}"));
         }
         applies.iter().for_each(|note| context.printer.note(note));
         Ok(exit::OK)
@@ -202,9 +202,9 @@ impl Set {
                     Layer::Environment => false,
                 };
                 let place = winner.and_then(Source::place).filter(|_| !wins)?;
-                Some(format!("note: it does not apply here, because {place} sets it too"))
+                Some(format!("note: {place} overrides this value here"))
             }
-            Err(failure) => Some(format!("note: something else is wrong still: {}", failure.message)),
+            Err(failure) => Some(format!("note: the settings have another error: {}", failure.message)),
         }
     }
 }
@@ -259,12 +259,12 @@ fn lift_budget(client: &Client) -> Result<(), Failure> {
 /// The layer and the file to change.
 fn place(context: &Context, is_user: bool) -> Result<(Layer, PathBuf), Failure> {
     if is_user {
-        let missing = || Failure::new(exit::CONFIG, "CONFIG", "the user's file has no place: HOME is not set");
+        let missing = || Failure::new(exit::CONFIG, "CONFIG", "cannot locate the user's settings: HOME is not set");
         return Ok((Layer::User, context.environment().user_file.ok_or_else(missing)?));
     }
     let missing = |from: PathBuf| {
         let failure = Failure::from(ProjectError::NotFound { from });
-        failure.hint("make a project with: banksman init; or set it for all projects with --user")
+        failure.hint("create a project with: banksman init; or set it for all projects with --user")
     };
     Ok((Layer::Project, project_file(context)?.ok_or_else(|| missing(context.directory()))?))
 }

@@ -49,7 +49,7 @@ impl EndWait {
         if runs.is_empty() {
             return Ok(());
         }
-        let pair = || UnixStream::pair().map_err(|error| Failure::system("make a pipe", error));
+        let pair = || UnixStream::pair().map_err(|error| Failure::system("create a pipe", error));
         let ((over, cancel), (finished, done)) = (pair()?, pair()?);
         let (given_up, cancel_own) = pair()?;
         let failed = Mutex::new(None);
@@ -124,7 +124,7 @@ impl EndWait {
         let waited = format::span(Dur(self.timeout).span());
         let runner = match attended.as_ref() {
             Some(attended) if attended.life == Life::Alive => {
-                format!("; its runner {} lives, and has not ended it", attended.owner)
+                format!("; its runner {} is alive, but has not ended it", attended.owner)
             }
             Some(attended) => attention(attended).map(|said| format!("; {said}")).unwrap_or_default(),
             None => String::new(),
@@ -135,7 +135,7 @@ impl EndWait {
             .detail("task", &run.task)
             .detail("runner", &run.owner)
             .hint(format!(
-                "it is still stopping, and keeps its locks and its slot until it has ended; see: banksman why {}",
+                "the run is still stopping, and keeps its locks and its slot until it has ended; see: banksman why {}",
                 run.task
             )))
     }

@@ -88,7 +88,7 @@ fn ambiguous_task(reader: &mut Reader, name: &str, ids: &[TaskId]) -> Result<Fai
     });
     let named: Vec<String> = named.collect();
     let failure = ambiguous("task", name, ids.iter().map(TaskId::as_str));
-    let message = format!("{name:?} may mean more than one task: {}", named.join(", "));
+    let message = format!("{name:?} is ambiguous; it matches several tasks: {}", named.join(", "));
     Ok(Failure { message, ..failure })
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn section(reader: &mut Reader, name: &str) -> Result<Section, Failur
 pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
     let unknown = |message: String| {
         let failure = Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message).detail("run", &name);
-        failure.hint("banksman sessions list --all shows the last runs")
+        failure.hint("list the last runs: banksman sessions list --all")
     };
     let mut found = if name.is_empty() { Vec::new() } else { reader.view().find_runs(name)? };
     match found.len() {
@@ -138,18 +138,18 @@ pub(crate) fn run(reader: &mut Reader, name: &str) -> Result<Run, Failure> {
 pub(crate) fn no_task(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {name:?}"))
         .detail("task", &name)
-        .hint("banksman tasks list shows all tasks")
+        .hint("list all tasks: banksman tasks list")
 }
 
 pub(crate) fn no_section(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "SECTION_NOT_FOUND", format!("there is no section {name:?}"))
         .detail("section", &name)
-        .hint(format!("banksman sections list shows all sections; make one with: banksman sections add {}", format::quoted(name)))
+        .hint(format!("list all sections: banksman sections list; add one: banksman sections add {}", format::quoted(name)))
 }
 
 pub(crate) fn ambiguous<'a>(what: &str, name: &str, ids: impl Iterator<Item = &'a str>) -> Failure {
     let ids: Vec<&str> = ids.collect();
-    Failure::new(exit::USAGE, "AMBIGUOUS_NAME", format!("{name:?} may mean more than one {what}: {}", ids.join(", ")))
+    Failure::new(exit::USAGE, "AMBIGUOUS_NAME", format!("{name:?} is ambiguous; it matches several {what}s: {}", ids.join(", ")))
         .detail("name", &name)
         .detail("ids", &ids)
         .hint("use the id")

@@ -8,17 +8,17 @@ use crate::printer::{BOLD, DIM};
 
 /// Create a project in this directory.
 ///
-/// Creates the folder `.banksman/` with the store. Only its config and runbooks belong into version control; a
-/// .gitignore in it sees to that.
+/// Creates the folder `.banksman/` with the store. Only its config and runbooks belong in version control; its .gitignore
+/// excludes the rest.
 ///
-/// In a clone, the config that is there keeps its id. If it says that the project is kept in a database (`shared = true`), no
-/// second store is made for it.
+/// In a clone, the existing config keeps its id. If it says that the project is stored in a database (`shared = true`), no
+/// second store is created.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman init\n  banksman -C ~/src/app init\n  banksman init --store postgres://me@db.example.org/agents\n  banksman init --new-id"
 )]
 pub(crate) struct Init {
-    /// Make a project of its own, also if the config in this directory names another one
+    /// Create a separate project, even if the config in this directory names another one
     #[arg(long)]
     new_id: bool,
 }
@@ -40,8 +40,8 @@ impl Init {
         };
         if let Some(id) = committed {
             context.printer.note(&format!(
-                "note: the config of this directory names project {id} already; this store is a new one, and shares no lock and no \
-                 task with another clone's. If {id} is kept in a database, remove {} and set BANKSMAN_STORE",
+                "note: the config in this directory already names project {id}; this is a new, separate store that shares no locks and \
+                 no tasks with other clones. If {id} is stored in a database, remove {} and set BANKSMAN_STORE",
                 project.store()
             ));
         }

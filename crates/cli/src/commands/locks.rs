@@ -40,16 +40,16 @@ subcommands! {
     }
 }
 
-/// Set the defaults of a lock's later grants.
+/// Set the defaults for later grants of a lock.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks define deploy --ttl 5m --max-hold 1h")]
 struct Define {
     /// The lock
     name: Name,
-    /// How long a grant lives without a heartbeat
+    /// Time to live of a grant without a heartbeat
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     ttl: Option<Dur>,
-    /// How long a grant lives at most
+    /// Maximum time that a grant lasts
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     max_hold: Option<Dur>,
 }
@@ -58,7 +58,7 @@ struct Define {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman locks list\n  banksman locks list --held --json")]
 struct List {
-    /// Only those that are held
+    /// Only held locks
     #[arg(long)]
     held: bool,
     #[command(flatten)]
@@ -86,7 +86,7 @@ struct Acquire {
     name: Name,
     #[command(flatten)]
     flags: AcquireFlags,
-    /// How long to hold it at most
+    /// Maximum time to hold the lock
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     max_hold: Option<Dur>,
 }
@@ -97,7 +97,7 @@ struct Acquire {
 struct Heartbeat {
     /// The lock; or a task, for the lock of a manual claim on it
     name: Name,
-    /// Who holds it [default: $BANKSMAN_HOLDER]
+    /// The holder [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
     /// The epoch of the grant [default: $BANKSMAN_LOCK_EPOCH inside of `locks run`]
@@ -113,22 +113,22 @@ struct Heartbeat {
 struct Release {
     /// The lock; or a task, for the lock of a manual claim on it
     name: Name,
-    /// Who holds it [default: $BANKSMAN_HOLDER]
+    /// The holder [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
     /// The epoch of the grant [default: $BANKSMAN_LOCK_EPOCH inside of `locks run`]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Take it away from its holder. The holder is fenced, but its work is not stopped.
+    /// Release the lock of any holder. That holder is fenced, but its work is not stopped.
     #[arg(long, conflicts_with_all = ["holder", "epoch"])]
     force: bool,
 }
 
-/// Free the locks whose holders are dead or silent, and remove the claims of dead processes that wait.
+/// Release the locks of dead holders and of expired leases, and remove the claims of dead waiting processes.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman locks cleanup --dry-run")]
 struct Cleanup {
-    /// Only show what would be freed
+    /// Only list the locks that would be released
     #[arg(long)]
     dry_run: bool,
 }
@@ -146,7 +146,7 @@ struct Run {
     name: Name,
     #[command(flatten)]
     flags: AcquireFlags,
-    /// How long to hold it at most
+    /// Maximum time to hold the lock
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     max_hold: Option<Dur>,
     /// The command and its arguments
@@ -308,7 +308,7 @@ fn no_lock(reader: &mut Reader, name: &Name) -> Result<Failure, Failure> {
     let locks = reader.view().snapshot()?.tables.coordination.locks;
     let hint = match closest(name.as_str(), locks.keys().map(Name::as_str)) {
         Some(near) => format!("did you mean {near}?"),
-        None => "banksman locks list shows all locks".into(),
+        None => "list the locks: banksman locks list".into(),
     };
     let failure = Failure::new(exit::NOT_FOUND, "LOCK_NOT_FOUND", format!("there is no lock {name}"));
     Ok(failure.detail("name", &name).hint(hint))
@@ -326,8 +326,8 @@ fn holder(name: &Name, given: Option<&HolderId>) -> Result<HolderId, Failure> {
 fn epoch(name: &Name, given: Option<i64>) -> Result<Epoch, Failure> {
     let epoch = given.map(Epoch).or(inherited_epoch("lock", name.as_str())?);
     epoch.ok_or_else(|| {
-        Failure::usage("which grant? --epoch is missing")
-            .hint(format!("acquire printed it; banksman locks show {} shows it too", format::quoted(name)))
+        Failure::usage("--epoch is missing")
+            .hint(format!("acquire prints it; so does: banksman locks show {}", format::quoted(name)))
     })
 }
 
@@ -340,7 +340,7 @@ impl Heartbeat {
         match client.ask(command, Vec::new())? {
             (Outcome::Lock(lock::Outcome::Extended(grant)), at) => {
                 let lasts = grant.deadline().map_or_else(
-                    || "it does not expire, so it needs no heartbeats".into(),
+                    || "the grant does not expire and needs no heartbeats".into(),
                     |deadline| format!("expires in {}", format::span(deadline - at.lease)),
                 );
                 context.printer.result(&Granted::extended(&name, &grant), format!("extended {BOLD}{name}{BOLD:#}: {lasts}"))

@@ -19,20 +19,20 @@ use crate::views::{self, Named};
 subcommands! {
     /// Test notifications.
     ///
-    /// Where notices go is a matter of settings: notify.desktop, notify.command and notify.webhook.
+    /// Channels are configured with notify.desktop, notify.command and notify.webhook.
     #[command(after_help = "Example:\n  banksman notify test")]
     pub(crate) noun Notify {
         Test(Test),
     }
 }
 
-/// Send a test notice through every channel, and report which of them work.
+/// Send a test notification through every channel, and report which channels work.
 ///
-/// Each channel is tried once and has ten seconds. Exit 1 if one of them fails, 3 if there is none.
+/// Each channel is tried once, for at most ten seconds. Exits with 1 if a channel fails, with 3 if none is configured.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman notify test\n  banksman notify test --kind escalate")]
 struct Test {
-    /// Send it as if it were of this kind
+    /// The kind of the test notification
     #[arg(long, value_name = "KIND", default_value = "test", value_parser = kinds())]
     kind: NoticeKind,
 }
@@ -86,7 +86,7 @@ impl Test {
             return Err(no_channel());
         }
         if self.kind != NoticeKind::Test && !settings.config().notify.on.contains(&self.kind) {
-            context.printer.note(&format!("note: notify.on does not name {}, so only this test is sent", self.kind.as_str()));
+            context.printer.note(&format!("note: notify.on does not include {}: only this test is sent", self.kind.as_str()));
         }
         let delivery = ids::short("d");
         let notice = notice(self.kind, &root);
@@ -104,18 +104,18 @@ fn notice(kind: NoticeKind, root: &Path) -> Notice {
     let name = root.file_name().map_or_else(|| root.display().to_string(), |name| name.to_string_lossy().into_owned());
     Notice {
         kind,
-        subject: format!("Banksman: a test from {name}"),
-        text: "If you can read this, notices arrive here. Nothing needs to be done.".into(),
+        subject: format!("Banksman: test notification from {name}"),
+        text: "Notifications arrive here. No action is needed.".into(),
         project: root.into(),
         data: views::value(&Named("test", true)),
     }
 }
 
 fn no_channel() -> Failure {
-    Failure::new(exit::CONFIG, "NO_CHANNEL", "there is nowhere to send notices to")
+    Failure::new(exit::CONFIG, "NO_CHANNEL", "no notification channel is configured")
         .detail("keys", &["notify.desktop", "notify.command", "notify.webhook"])
         .hint(
-            "name at least one place:\n  \
+            "configure at least one channel:\n  \
              banksman config set --user notify.desktop on\n  \
              banksman config set --user notify.command 'mail -s \"$BANKSMAN_NOTICE_SUBJECT\" me'\n  \
              banksman config set --user notify.webhook https://hooks.example.org/banksman",
@@ -124,12 +124,12 @@ fn no_channel() -> Failure {
 
 fn refused(channel: Channel, refusal: &Refusal) -> Attempt {
     let hint = match refusal {
-        Refusal::Untrusted { .. } => "look at it with: banksman trust --show; then: banksman trust".into(),
+        Refusal::Untrusted { .. } => "inspect it with: banksman trust --show; then: banksman trust".into(),
         Refusal::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", crate::format::quoted(path)),
         Refusal::Secret(SecretError::Read { .. } | SecretError::NoFile { .. } | SecretError::Length { .. }) => {
-            "notify.webhook_secret_file must name a file of yours with nothing but the secret in it".into()
+            "notify.webhook_secret_file must name a file that you own and that contains only the secret".into()
         }
-        Refusal::Url { .. } => "set it anew with: banksman config set --user notify.webhook URL".into(),
+        Refusal::Url { .. } => "set it again with: banksman config set --user notify.webhook URL".into(),
     };
     Attempt { channel, outcome: Outcome::Refused, error: Some(refusal.to_string()), hint: Some(hint) }
 }
@@ -150,17 +150,17 @@ fn tried((channel, result): (Channel, Result<(), NotifyError>)) -> Attempt {
 fn hint(channel: Channel, error: &NotifyError) -> &'static str {
     match (error, channel) {
         (NotifyError::NoProgram { .. }, Channel::Desktop) => "install it: the package is libnotify-bin or libnotify",
-        (NotifyError::Exit { .. }, Channel::Desktop) => "is this a session on a desktop, with a notification service?",
+        (NotifyError::Exit { .. }, Channel::Desktop) => "check that this is a desktop session with a notification service",
         (NotifyError::NoProgram { .. } | NotifyError::Start { .. } | NotifyError::Exit { .. }, _) => {
-            "a command runs in the directory of the project; try notify.command there by hand"
+            "the command runs in the directory of the project; try it there manually"
         }
-        (NotifyError::Overdue { .. }, _) => "what takes longer should go to the background",
-        (NotifyError::Unusable { .. }, _) => "look at notify.webhook, and at the certificate of the server",
-        (NotifyError::Unreachable { .. }, _) => "is the host right, and up? A notice would be tried again",
-        (NotifyError::Busy { .. }, _) => "the server is in trouble; a notice would be tried again",
-        (NotifyError::Refused { status: 300..=399, .. }, _) => "redirects are not followed; name the final URL",
-        (NotifyError::Refused { .. }, _) => "look at notify.webhook and at the secret; a notice would not be tried again",
-        (NotifyError::NoAnswer { .. }, _) => "it may have arrived, so a notice would not be tried again",
+        (NotifyError::Overdue { .. }, _) => "run long commands in the background",
+        (NotifyError::Unusable { .. }, _) => "check notify.webhook and the certificate of the server",
+        (NotifyError::Unreachable { .. }, _) => "check the host name, and that the server is running; notifications are retried",
+        (NotifyError::Busy { .. }, _) => "the server is overloaded or failing; notifications are retried",
+        (NotifyError::Refused { status: 300..=399, .. }, _) => "redirects are not followed; set notify.webhook to the final URL",
+        (NotifyError::Refused { .. }, _) => "check notify.webhook and the secret; notifications are not retried",
+        (NotifyError::NoAnswer { .. }, _) => "the notification may have arrived, so it is not retried",
     }
 }
 

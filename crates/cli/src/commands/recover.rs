@@ -32,25 +32,25 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman recover list\n  banksman recover list 'Add login'")]
 struct List {
-    /// Only those of this task
+    /// Only saved states of this task
     task: Option<String>,
 }
 
-/// Show what a saved state has that the commit before it has not.
+/// Show the changes of a saved state against its base commit.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman recover show t-7k2m9q1a/1")]
 struct Show {
-    /// The saved state, as `recover list` names it
+    /// The saved state, as listed by `recover list`
     saved: String,
 }
 
-/// Make a branch of a saved state.
+/// Create a branch from a saved state.
 ///
-/// Its tip has the files as they were; its parents are the commits that were saved with them.
+/// The tip of the branch has the saved files; its parents are the saved commits.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman recover restore t-7k2m9q1a/1 --branch rescued")]
 struct Restore {
-    /// The saved state, as `recover list` names it
+    /// The saved state, as listed by `recover list`
     saved: String,
     /// The name of the new branch [default: recovered/STATE]
     #[arg(long, value_name = "NAME")]
@@ -67,7 +67,7 @@ impl List {
             vec![view.id.clone(), format::ago(view.saved_at.0), view.commit[..12].to_owned(), view.reason.clone()]
         };
         let human = if views.is_empty() {
-            format!("{DIM}nothing was saved{DIM:#}")
+            format!("{DIM}no saved states{DIM:#}")
         } else {
             table::render(&["STATE~", "SAVED?", "COMMIT?", "REASON~"], views.iter().map(row).collect())
         };
@@ -86,7 +86,7 @@ fn find_saved(repository: &Repository, name: &str) -> Result<Saved, Failure> {
     let wanted = name.strip_prefix("refs/banksman/saved/").unwrap_or(name);
     all.into_iter().find(|saved| format!("{}/{}", saved.id, saved.number) == wanted).ok_or_else(|| {
         Failure::new(exit::NOT_FOUND, "SAVED_NOT_FOUND", format!("there is no saved state {name:?}"))
-            .hint("banksman recover list shows them all")
+            .hint("list the saved states: banksman recover list")
     })
 }
 
@@ -113,12 +113,12 @@ impl Restore {
         let saved = find_saved(&repository, &self.saved)?;
         let branch = self.branch.unwrap_or_else(|| format!("recovered/{}-{}", saved.id, saved.number));
         if repository.commit(&format!("refs/heads/{branch}")).map_err(git_failed)?.is_some() {
-            return Err(Failure::new(exit::USAGE, "BRANCH_EXISTS", format!("there is a branch {branch} already"))
-                .hint("name another one with --branch"));
+            return Err(Failure::new(exit::USAGE, "BRANCH_EXISTS", format!("branch {branch} already exists"))
+                .hint("choose another name with --branch"));
         }
         repository.restore(&saved, &branch).map_err(git_failed)?;
         let human = format!(
-            "{GREEN}restored{GREEN:#} {}/{} as branch {BOLD}{branch}{BOLD:#}\n{DIM}look at it with: git log --stat {branch}{DIM:#}",
+            "{GREEN}restored{GREEN:#} {}/{} as branch {BOLD}{branch}{BOLD:#}\n{DIM}inspect it with: git log --stat {branch}{DIM:#}",
             saved.id, saved.number
         );
         context.printer.result(&RestoredView { saved: SavedView::from(&saved), branch }, human)

@@ -24,7 +24,7 @@ use crate::views::{Named, Time};
 subcommands! {
     /// Manage sections.
     ///
-    /// In an exclusive section one runner works at a time; it may run several tasks of it at once.
+    /// In an exclusive section, one runner or person works at a time; a runner may run several tasks of the section at once.
     #[command(
         after_help = "Examples:\n  banksman sections add backend\n  banksman sections add database --exclusive\n  banksman sections list"
     )]
@@ -41,9 +41,9 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sections add database --exclusive")]
 struct Add {
-    /// Its name
+    /// The name of the section
     name: Title,
-    /// One runner at a time works in it
+    /// Allow only one runner or person at a time
     #[arg(long)]
     exclusive: bool,
 }
@@ -72,10 +72,10 @@ struct Show {
 struct Update {
     /// The section: its name, its id, or the beginning of its id
     section: String,
-    /// Its name
+    /// The new name
     #[arg(long, value_name = "NAME")]
     name: Option<Title>,
-    /// Whether one runner at a time works in it
+    /// Whether only one runner or person works in it at a time
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = false)]
     exclusive: Option<bool>,
 }
@@ -150,27 +150,24 @@ fn refused(name: &str, outcome: &SectionOutcome) -> Failure {
     match outcome {
         SectionOutcome::Unknown => find::no_section(name),
         SectionOutcome::NameTaken(id) => {
-            Failure::new(exit::USAGE, "SECTION_EXISTS", format!("there is a section {name:?} already: {id}"))
+            Failure::new(exit::USAGE, "SECTION_EXISTS", format!("section {name:?} already exists: {id}"))
                 .detail("section", &name)
                 .detail("id", &id)
         }
-        SectionOutcome::TooMany => Failure::usage("there are too many sections already: a project may have at most 1000")
-            .hint("labels are for finer distinctions"),
+        SectionOutcome::TooMany => {
+            Failure::usage("a project may have at most 1000 sections").hint("use labels for finer distinctions")
+        }
         SectionOutcome::NotEmpty(tasks) => {
             let message =
                 format!("{name:?} is not empty: it has {}", if *tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") });
             Failure::new(exit::USAGE, "SECTION_NOT_EMPTY", message).detail("section", &name).detail("tasks", &tasks).hint(
-                format!(
-                    "banksman tasks list --section {quoted} shows them; move them with: banksman tasks update TASK --section …"
-                ),
+                format!("list them: banksman tasks list --section {quoted}; move them: banksman tasks update TASK --section …"),
             )
         }
-        SectionOutcome::Locked(holder) => {
-            Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("{name:?} is locked: {holder} works in it"))
-                .detail("section", &name)
-                .detail("lockedBy", &holder)
-                .hint(format!("to delete it all the same: banksman sections delete {quoted} --force"))
-        }
+        SectionOutcome::Locked(holder) => Failure::new(exit::LOCKED, "SECTION_LOCKED", format!("{name:?} is locked by {holder}"))
+            .detail("section", &name)
+            .detail("lockedBy", &holder)
+            .hint(format!("to delete it anyway: banksman sections delete {quoted} --force")),
         SectionOutcome::Kept(_) | SectionOutcome::Deleted => Failure::unexpected(outcome),
     }
 }
@@ -248,17 +245,8 @@ impl List {
         let human = if pages.is_empty() {
             format!("no sections yet\n{DIM}try: banksman sections add backend{DIM:#}")
         } else {
-            let columns = [
-                "ID????",
-                "NAME~",
-                "EXCLUSIVE???",
-                "PENDING>",
-                "BLOCKED>",
-                "RUNNING>",
-                "COMPLETED>",
-                "FAILED>",
-                "WHO WORKS IN IT~??",
-            ];
+            let columns =
+                ["ID????", "NAME~", "EXCLUSIVE???", "PENDING>", "BLOCKED>", "RUNNING>", "COMPLETED>", "FAILED>", "HOLDER~??"];
             self.table.render(&columns, pages.iter().map(|page| page.row(at)).collect())?
         };
         context.printer.result(&Named("sections", pages.iter().map(Page::view).collect::<Vec<_>>()), human)
@@ -281,7 +269,7 @@ impl Show {
         let mut field = |name: &str, value: String| human.push_str(&format!("\n  {DIM}{name:<11}{DIM:#} {value}"));
         field("id", page.section.id.to_string());
         if let Some(holder) = &page.holder {
-            field("worked on", format!("by {}", works(holder, at)));
+            field("holder", works(holder, at));
         }
         if page.counts.is_empty() {
             field("tasks", "none".into());

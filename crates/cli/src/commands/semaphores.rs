@@ -36,16 +36,16 @@ subcommands! {
 
 /// Create a semaphore, or change its capacity while it is in use.
 ///
-/// Holders over a smaller capacity keep what they have; waiters who ask for more than there is are refused.
+/// If the capacity shrinks, holders keep their slots; waiters that request more slots than the capacity are refused.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman semaphores define gpu --capacity 4 --ttl 5m")]
 struct Define {
     /// The semaphore
     name: Name,
-    /// How many slots it has
+    /// The number of slots
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     capacity: u32,
-    /// How long a grant lives without a heartbeat
+    /// Time to live of a grant without a heartbeat
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     ttl: Option<Dur>,
 }
@@ -76,7 +76,7 @@ struct Show {
 struct Acquire {
     /// The semaphore
     name: Name,
-    /// How many slots
+    /// The number of slots to hold
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     weight: u32,
     #[command(flatten)]
@@ -89,7 +89,7 @@ struct Acquire {
 struct Heartbeat {
     /// The semaphore
     name: Name,
-    /// Who holds them [default: $BANKSMAN_HOLDER]
+    /// The holder [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
     /// The epoch of the grant: with it, a late heartbeat is refused
@@ -105,22 +105,22 @@ struct Heartbeat {
 struct Release {
     /// The semaphore
     name: Name,
-    /// Who holds them [default: $BANKSMAN_HOLDER]
+    /// The holder [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
     /// The epoch of the grant: with it, a late release is refused
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Take the slots away from that holder
+    /// Release the slots of any holder. That holder is fenced, but its work is not stopped.
     #[arg(long, conflicts_with = "epoch")]
     force: bool,
 }
 
-/// Free the slots whose holders are dead or silent.
+/// Release the slots of dead holders and of expired leases.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman semaphores cleanup --dry-run")]
 struct Cleanup {
-    /// Only show what would be freed
+    /// Only list the slots that would be released
     #[arg(long)]
     dry_run: bool,
 }
@@ -134,7 +134,7 @@ struct Cleanup {
 struct Run {
     /// The semaphore
     name: Name,
-    /// How many slots
+    /// The number of slots to hold
     #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     weight: u32,
     #[command(flatten)]
@@ -302,8 +302,8 @@ impl Heartbeat {
         match context.client()?.ask(command, Vec::new())? {
             (Outcome::Semaphore(semaphore::Outcome::Extended(grant)), at) => {
                 let lasts = grant.deadline().map_or_else(
-                    || "they do not expire, so they need no heartbeats".into(),
-                    |deadline| format!("they expire in {}", format::span(deadline - at.lease)),
+                    || "the grant does not expire and needs no heartbeats".into(),
+                    |deadline| format!("expires in {}", format::span(deadline - at.lease)),
                 );
                 let slots = format::slots(grant.claim.weight);
                 let view = Granted::extended(&self.name, &grant);

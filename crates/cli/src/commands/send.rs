@@ -30,13 +30,13 @@ const REPLY: Duration = Duration::from_secs(600);
 
 /// Send a message to a task: into its running session if that takes input, otherwise into its mailbox.
 ///
-/// The message is durable when the command returns, and no run sees it twice. What became of it: banksman mailbox show ID.
+/// The message is durable when the command returns, and no run sees it twice. Show its delivery status: banksman mailbox show ID.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman send 'Add login' 'use port 8080, not 80'\n  banksman send r-7k2m9q1a 'stop after the first test'\n  git diff | banksman send 'Add login' - --mode follow-up\n  banksman send 'Add login' 'which port do you use?' --wants-reply --timeout 5m"
 )]
 pub(crate) struct Send {
-    /// The task, or a run that lives
+    /// The task, or a live run
     target: String,
     #[command(flatten)]
     message: Body,
@@ -45,24 +45,24 @@ pub(crate) struct Send {
 /// What is sent, and how.
 #[derive(Debug, Args)]
 pub(crate) struct Body {
-    /// What it says; - reads it from stdin
+    /// The text; - reads it from stdin
     text: String,
-    /// When it is to be seen: as soon as the session can take it, or with the next turn of an agent that takes messages, else the next run
+    /// When to deliver it: as soon as the session takes input, or with the next turn of an agent that takes messages, else to the next run
     #[arg(long, value_enum, default_value = "steer")]
     mode: ModeFlag,
-    /// Wait for a message that answers it: banksman bus post ANSWER … --reply-to ID
+    /// Wait for a reply: banksman bus post ANSWER … --reply-to ID
     #[arg(long)]
     wants_reply: bool,
-    /// Wait no longer than this for the answer; then exit code 6 [default: 10m]
+    /// Maximum time to wait for the reply; then exit code 6 [default: 10m]
     #[arg(long, value_name = "DUR", requires = "wants_reply")]
     timeout: Option<Dur>,
-    /// Its id; a message with an id that was sent before is not sent again [default: a new one]
+    /// The id of the message; a message whose id was sent before is not sent again [default: a new id]
     #[arg(long, value_name = "ID")]
     id: Option<MessageId>,
-    /// Who sends it [default: $BANKSMAN_HOLDER, or the user]
+    /// The author [default: $BANKSMAN_HOLDER, or the user]
     #[arg(long, value_name = "NAME")]
     author: Option<HolderId>,
-    /// A file that belongs to it; only the path is kept
+    /// A file to attach; only its path is stored
     #[arg(long = "attach", value_name = "PATH")]
     attachments: Vec<String>,
 }
@@ -136,7 +136,7 @@ impl Body {
             reply = client.wait_for_reply(&draft, seq, Some(until), Some(signals.as_fd()))?;
             let no_reply = |message: String, receipt: Receipt| {
                 let failure = Failure::new(exit::LOCKED, "NO_REPLY", message).detail("message", &id).detail("receipt", &receipt);
-                failure.hint(format!("see how far it has come: banksman mailbox show {id}"))
+                failure.hint(format!("delivery status: banksman mailbox show {id}"))
             };
             let Some(reply) = &reply else {
                 if Instant::now() < until {
@@ -146,7 +146,7 @@ impl Body {
             };
             // A reply from the bus itself says that the message could not be delivered.
             if is_returned(reply) {
-                return Err(no_reply(format!("nobody will answer {id}: {}", reply.draft.body), Receipt::Undelivered));
+                return Err(no_reply(format!("no reply to {id}: {}", reply.draft.body), Receipt::Undelivered));
             }
             human.push_str(&format!("\n{}", message_line(reply)));
         }
@@ -210,12 +210,12 @@ fn said(receipt: Receipt, id: &MessageId, delivery: Option<&Delivery>, task: Opt
     let to = task.map(|task| task.spec.title.to_string()).unwrap_or_default();
     let run = delivery.and_then(Delivery::run).map(|run| format!(" {DIM}(run {run}){DIM:#}")).unwrap_or_default();
     let what = match receipt {
-        Receipt::Queued => "queued: the next run reads it, or this one with `banksman mailbox read`",
+        Receipt::Queued => "queued: the next run reads it, or the current run with `banksman mailbox read`",
         Receipt::Sent => "sent: the session has not read all of it yet",
-        Receipt::Delivered => "delivered: it was written into the session",
+        Receipt::Delivered => "delivered: written into the session",
         Receipt::Read => "read",
-        Receipt::Undelivered => "undelivered: the task has ended meanwhile",
-        Receipt::Unknown => "unknown: whether the session has got it is not known; it is not sent again",
+        Receipt::Undelivered => "undelivered: the task has ended",
+        Receipt::Unknown => "unknown: the session may or may not have received it; it is not sent again",
     };
     format!("{BOLD}{id}{BOLD:#} to {to}{run}\n{what}")
 }
@@ -227,12 +227,12 @@ fn failure(error: SendError, target: &TaskId, id: &MessageId) -> Failure {
             refused(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {target}"))
         }
         SendError::Refused(Refused::Over) => {
-            refused(exit::USAGE, "TARGET_OVER", format!("task {target} is over: nobody would read it"))
-                .hint(format!("let it run again first: banksman tasks retry {target}"))
+            refused(exit::USAGE, "TARGET_OVER", format!("task {target} has ended: no run would read the message"))
+                .hint(format!("retry it first: banksman tasks retry {target}"))
         }
         SendError::Refused(Refused::Typing) => {
-            refused(exit::LOCKED, "SESSION_BUSY", format!("a person types into the session of task {target}"))
-                .hint("leave it for the next run: --mode follow-up")
+            refused(exit::LOCKED, "SESSION_BUSY", format!("a person is typing in the session of task {target}"))
+                .hint("send it to the next run with: --mode follow-up")
         }
         SendError::Post(error) => post_failure(error, id),
         SendError::Shell(error) => Failure::from(error),

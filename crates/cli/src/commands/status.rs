@@ -21,12 +21,12 @@ use crate::views::status::{Limited, Pipelines, RunnerView, StatusView};
 use crate::views::{accounts, spend};
 
 /// The next step when everything is done.
-const DONE: &str = "nothing: everything is done";
+const DONE: &str = "nothing to do: all tasks are done";
 
 /// The next step while work is in progress.
-const FOLLOW: &str = "nothing; banksman events --follow shows what happens";
+const FOLLOW: &str = "watch the progress: banksman events --follow";
 
-/// Show how things stand: tasks, runs, runners, and what to do next.
+/// Show the status: tasks, runs, runners, and what to do next.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman status\n  banksman status --json")]
 pub(crate) struct Status {}
@@ -75,7 +75,7 @@ pub(super) fn dead_items(items: &WorkItems) -> Option<String> {
         0 => None,
         1 => Some(format!("{number}: {commands}")),
         queues if queues > DEAD_QUEUES => {
-            Some(format!("{number} in {queues} queues: {commands}; banksman queues list shows the others"))
+            Some(format!("{number} in {queues} queues: {commands}; list the others: banksman queues list"))
         }
         queues => Some(format!("{number} in {queues} queues: {commands}")),
     }
@@ -92,7 +92,7 @@ fn next_step(overview: &Overview) -> String {
     let tasks = |number: u64| if number == 1 { "1 task".into() } else { format!("{number} tasks") };
     let waits = |number: u64| if number == 1 { "waits" } else { "wait" };
     if let Some(pause) = &overview.pause {
-        return format!("the project is paused: {}; banksman resume goes on", pausing::because(pause));
+        return format!("the project is paused: {}; resume it with: banksman resume", pausing::because(pause));
     }
     let alive = overview.runners.iter().any(|manned| manned.life != Life::Gone);
     let ready: u64 = overview.counts.ready.iter().map(|(_, number)| number).sum();
@@ -106,7 +106,7 @@ fn next_step(overview: &Overview) -> String {
         return format!("nothing lands: {why}");
     }
     if !alive && (ready > 0 || !overview.runs.is_empty() || items.waiting + items.processing > 0 || needs_runner()) {
-        return "no runner is running; banksman run starts one".into();
+        return "no runner is running; start one: banksman run".into();
     }
     if overview.decisions > 0 {
         let decisions = if overview.decisions == 1 { "1 decision".into() } else { format!("{} decisions", overview.decisions) };
@@ -129,7 +129,7 @@ fn next_step(overview: &Overview) -> String {
     }
     if let Some(example) = example {
         let verb = waits(*held);
-        return format!("{} {verb} for what failed, was cancelled or skipped: banksman why {example}", tasks(*held));
+        return format!("{} {verb} for tasks that failed, were cancelled or skipped: banksman why {example}", tasks(*held));
     }
     if let Some(dead) = dead_items(items) {
         return dead;
@@ -202,8 +202,8 @@ impl Landings<'_> {
             None => format!("banksman landing show {}", entry.id),
         };
         Some(match self.obstructed.len() {
-            1 => format!("a checkout is in the way of 1 landing: {which}"),
-            several => format!("a checkout is in the way of {several} landings: {which}"),
+            1 => format!("a checkout blocks 1 landing: {which}"),
+            several => format!("a checkout blocks {several} landings: {which}"),
         })
     }
 }
@@ -326,7 +326,7 @@ fn summary(overview: &Overview) -> String {
     }
     text.push_str(&items(&overview.counts.items));
     let taken = limit(overview.limits.runs).map(|limit| format!("{} of {limit} run slots are taken", overview.used));
-    let roots = limit(overview.limits.roots).map(|limit| format!("{} of {limit} roots are under way", overview.roots));
+    let roots = limit(overview.limits.roots).map(|limit| format!("{} of {limit} roots are in progress", overview.roots));
     let queued = match overview.queued {
         0 => None,
         1 => Some("1 ready task waits for a run to end".into()),
@@ -365,7 +365,7 @@ fn run_row(live: &LiveRun, overview: &Overview) -> Vec<String> {
 fn runner_row(manned: &Manned, overview: &Overview, host: &str) -> Vec<String> {
     let runner = &manned.runner;
     let state = match manned.life {
-        Life::Alive if runner.shortage.is_some() => format!("{YELLOW}short{YELLOW:#}"),
+        Life::Alive if runner.shortage.is_some() => format!("{YELLOW}low on resources{YELLOW:#}"),
         Life::Alive => format!("{GREEN}alive{GREEN:#}"),
         Life::Gone => format!("{RED}gone{RED:#}"),
         Life::Unknown => format!("{YELLOW}unknown{YELLOW:#}"),

@@ -28,9 +28,9 @@ subcommands! {
 
 /// Write a copy of the store to a file, while the store is in use.
 ///
-/// The copy has everything that was committed before the command began. It is complete or not there at all, for its owner only, and a
-/// file that exists is left alone. A copy of store.db made by other means is no backup: the newest events are in store.db-wal. How to
-/// restore it: docs/guides/backup.md. A project in PostgreSQL is backed up with pg_dump.
+/// The copy contains everything that was committed before the command started. It is written entirely or not at all, only its owner can
+/// read it, and an existing file is never overwritten. A plain copy of store.db is no backup: the newest events are in store.db-wal. To
+/// restore a backup, see docs/guides/backup.md. Back up a project in PostgreSQL with pg_dump.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman store backup ../backup.db\n  banksman store backup \"/backups/app-$(date +%F).db\""
@@ -41,18 +41,18 @@ struct Backup {
     file: PathBuf,
 }
 
-/// Copy this project from one store to another that does not have it, and retire the old one.
+/// Copy this project from one store to another, and retire the old store.
 ///
-/// Everything that is held and everything that happened is copied and checked; what was left of a lease is still left. Nobody can
-/// write to the old store meanwhile, and afterwards every command that opens it says where the project is. Refused while tasks run.
-/// If the copy fails, both stores are as before; if it is killed, give the same command again. --undo takes the old store into use
-/// again, as long as nothing has happened in the new one.
+/// All current state and history is copied and checked; leases keep their remaining time. The old store cannot be written meanwhile,
+/// and afterwards every command that opens it prints the new location. The command is refused while tasks run. If the copy fails, both
+/// stores are unchanged; if it is killed, repeat the command. --undo makes the old store current again, as long as the new one has not
+/// changed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman store copy sqlite:.banksman/store.db postgres://me@db.example.org/agents\n  banksman store copy postgres://me@db.example.org/agents sqlite:.banksman/store.db\n  banksman store copy --undo sqlite:.banksman/store.db postgres://me@db.example.org/agents"
 )]
 struct Copy {
-    /// Take FROM into use again, which was copied to TO before
+    /// Make FROM current again, which was copied to TO before
     #[arg(long)]
     undo: bool,
     /// The store to read
@@ -107,8 +107,8 @@ impl Backup {
                 Failure::usage(&error).hint(hint)
             }
             ProjectError::Store(StoreError::Exists { .. }) => {
-                let message = format!("{} is there already", self.file.display());
-                Failure::new(exit::USAGE, "FILE_EXISTS", message).hint("nothing was changed; name a file that is not there")
+                let message = format!("{} already exists", self.file.display());
+                Failure::new(exit::USAGE, "FILE_EXISTS", message).hint("nothing was changed; give a file that does not exist")
             }
             error => error.into(),
         })?;
@@ -127,23 +127,37 @@ impl Copy {
         let (from, to) = (project.store_url(), place(&self.to)?);
         if self.undo {
             project.undo_copy(&to)?;
-            let human = format!("{BOLD}{from}{BOLD:#} is in use again; {} is retired", to.url());
+            let human = format!("{BOLD}{from}{BOLD:#} is the current store again; {} is retired", to.url());
             return context.printer.result(&Moved { store: &from, retired: &to.url() }, human);
         }
         let url = to.url();
         let copied = match project.copy_to(to.clone()) {
             // An earlier copy was killed just before its end.
             Err(ProjectError::Store(StoreError::Moved { to: there })) if there == url && project.finish_copy(&to)? => {
-                let human = format!("the copy was complete already; {BOLD}{url}{BOLD:#} is in use now");
+                let human = format!("the copy was already complete; {BOLD}{url}{BOLD:#} is the current store now");
                 return context.printer.result(&Moved { store: &url, retired: &from }, human);
             }
             copied => copied?,
         };
         let Copied { locks, semaphores, holders, tasks, items, events, messages } = copied;
         let view = CopiedStore { copied, moved: Moved { store: &url, retired: &from } };
+        let counted = |number: usize, noun: &str| {
+            let plural = if number == 1 { "" } else { "s" };
+            format!("{BOLD}{number}{BOLD:#} {noun}{plural}")
+        };
+        let counts = [
+            (locks, "lock"),
+            (semaphores, "semaphore"),
+            (holders, "holder"),
+            (tasks, "task"),
+            (items, "item"),
+            (messages, "message"),
+        ];
+        let rows = counts.map(|(number, noun)| counted(number, noun)).join(", ");
         let human = format!(
-            "copied {BOLD}{locks}{BOLD:#} locks, {BOLD}{semaphores}{BOLD:#} semaphores, {holders} holders, {BOLD}{tasks}{BOLD:#} tasks, {BOLD}{items}{BOLD:#} items, {BOLD}{messages}{BOLD:#} messages and {BOLD}{events}{BOLD:#} events; event log and tables agree\n\
+            "copied {rows} and {}; event log and tables agree\n\
              {from} is retired; use the project with BANKSMAN_STORE={}",
+            counted(events, "event"),
             format::quoted(&url)
         );
         context.printer.result(&view, human)

@@ -32,13 +32,13 @@ const BLOCK: u64 = 64 * 1_024;
 /// How to show a log.
 #[derive(Debug, Args)]
 pub(crate) struct LogFlags {
-    /// Go on with what is printed from now on, until the run ends
+    /// Follow: print new output until the run ends
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only the last so many lines
+    /// Only the last N lines
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
-    /// Show every byte as it came: the events of an agent, and on a terminal also what commands it
+    /// Print every byte unchanged: raw agent events, and all terminal control sequences
     #[arg(long)]
     pub(crate) raw: bool,
 }

@@ -162,7 +162,7 @@ fn trust_covers_the_files_of_the_worktree_not_of_the_checkout() {
     let row = "not trusted  agent mine: reads .claude/settings.json (hooks SessionStart)";
     assert!(shown.contains(row) && shown.contains(beside.join(id).to_str().unwrap()), "{shown}");
     let trusted = world.ok(&["trust", "--agent", "mine", "--task", "Hooked"]);
-    assert!(trusted.contains("Hooked goes on"), "{trusted}");
+    assert!(trusted.contains("Hooked continues"), "{trusted}");
     run(world);
     let task = show(world, "Hooked");
     assert_eq!((&task["status"], &task["attempts"], starts(world, "mine")), (&"completed".into(), &1.into(), 1), "{task}");

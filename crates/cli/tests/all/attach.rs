@@ -128,7 +128,7 @@ fn clients_attach_type_watch_and_detach() {
     typist.type_in(b"\x1d");
     let (code, seen) = typist.end();
     assert_eq!(code, Some(0));
-    assert!(seen.contains("detached: the session goes on"), "{seen:?}");
+    assert!(seen.contains("detached; the session continues"), "{seen:?}");
     assert!(!seen.contains("got not me") && !seen.contains("got not seen"), "{seen:?}");
     // The session ends, all clients are notified, and the next runner records it.
     taker.type_in(b"end\r");

@@ -62,7 +62,7 @@ fn do_retries_failed_tasks_and_names_a_missing_agent_program() {
     assert!(said.code == 7 && said.stdout.starts_with("failed      Add login"), "{said:?}");
     fs::write(world.path().join("mine.sh.fixed"), "").unwrap();
     let said = world.run(&["do", "Add login", "--agent", "mine"]);
-    assert!(said.code == 0 && said.stderr.contains("Add login: failed before, and is tried again"), "{said:?}");
+    assert!(said.code == 0 && said.stderr.contains("Add login: failed before, queued for retry"), "{said:?}");
     agent(world, "other", "");
     fs::remove_file(world.path().join("other.sh")).unwrap();
     let said = world.run(&["do", "Add login", "--agent", "other"]);
@@ -95,7 +95,7 @@ fn a_second_do_uses_the_edited_prompt_and_agent() {
     let (mut first, said) = second("first", &["do", "plan.md", "--agent", "other"]);
     until("it works", || world.has("other.sh.begun"));
     let said = fs::read_to_string(said).unwrap();
-    assert!(said.contains("Add login: failed before, and is tried again with its new prompt, by other"), "{said}");
+    assert!(said.contains("Add login: failed before, queued for retry with its new prompt, by other"), "{said}");
     // A live run keeps its prompt.
     plan("- [ ] Add login\n  With a password.\n");
     let (mut third, said) = second("third", &["do", "plan.md", "--agent", "mine"]);
@@ -143,7 +143,7 @@ fn do_makes_a_project_and_names_the_trust_command() {
     fs::create_dir_all(world.path().join("config/banksman")).unwrap();
     fs::write(world.path().join("config/banksman/config.toml"), section).unwrap();
     let refused = world.run(&["do", "Add login", "--agent", "mine", "--check", "true"]);
-    assert!(refused.code == 5 && refused.stderr.contains("made a project in "), "{refused:?}");
+    assert!(refused.code == 5 && refused.stderr.contains("created a project in "), "{refused:?}");
     assert!(refused.stderr.contains("banksman trust --agent mine"), "{refused:?}");
     world.ok(&["trust", "--agent", "mine"]);
     let said = world.run(&["do", "Add login", "--agent", "mine"]);

@@ -107,7 +107,7 @@ fn an_edited_limit_is_not_applied_and_reported_by_doctor_and_runner() {
     world.add(&["one", "--run", "true"]);
     let said = world.run(&["run", "--until-idle", "--max-runs", "1"]);
     assert!(said.stderr.contains("at most 1 run at a time (--max-runs; the project allows 2)"), "{said:?}");
-    assert!(said.stderr.contains("limits.max_concurrent_runs is 8 in the settings, but 2 in the project"), "{said:?}");
+    assert!(said.stderr.contains("limits.max_concurrent_runs is 8 in the settings, but the project uses 2"), "{said:?}");
     world.ok(&["config", "set", "limits.max_concurrent_runs", "8"]);
     assert_eq!(world.data(&["status"])["slots"]["limit"], 8);
 }
@@ -217,21 +217,21 @@ fn doctor_and_cleanup_name_what_they_checked() {
         found["findings"][0].as_str().unwrap().to_owned()
     };
     assert_eq!(line("holders"), "no lock is held, no holder has slots");
-    assert_eq!((line("runs"), line("shortages")), ("no run lives".into(), "no runner is running".into()));
+    assert_eq!((line("runs"), line("shortages")), ("no live runs".into(), "no runner is running".into()));
     assert!(world.ok(&["locks", "cleanup"]).contains("nothing to clean up: no lock is held\n"));
     world.ok(&["locks", "acquire", "deploy", "--holder", "me", "--ttl", "10m"]);
-    assert_eq!(line("holders"), "1 lock is held, no holder has slots; no holder is dead or past its time");
+    assert_eq!(line("holders"), "1 lock is held, no holder has slots; all holders are alive and within their leases");
     // A task lock whose holder does not work on the task is reported.
     world.add(&["by hand"]);
     let id = world.task("by hand")["id"].as_str().unwrap().to_owned();
-    assert_eq!(line("claims"), "nobody works on a task");
+    assert_eq!(line("claims"), "no task lock is held");
     let client = world.project().open().unwrap();
     world.hold_reserved(&client, &format!("task:{id}"), "somebody");
-    assert_eq!(line("claims"), format!("lock task:{id} is held by somebody, who does not work on the task"));
+    assert_eq!(line("claims"), format!("lock task:{id} is held by somebody, which does not work on the task"));
     let free = world.data(&["locks", "cleanup"]);
     assert_eq!(free["released"], Value::Array(Vec::new()), "it is leaked, not stale");
     world.ok(&["locks", "release", &format!("task:{id}"), "--force"]);
-    assert_eq!(line("claims"), "nobody works on a task");
+    assert_eq!(line("claims"), "no task lock is held");
 }
 
 #[test]

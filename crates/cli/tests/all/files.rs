@@ -150,7 +150,7 @@ fn doctor_removes_the_sockets_of_killed_waiters() {
     let count =
         || fs::read_dir(&run).unwrap().flatten().filter(|entry| entry.path().extension() == Some("wake".as_ref())).count();
     let said = world.run(&["doctor"]);
-    assert!(said.code == 0 && said.stdout.contains("were killed: 20"), "{said:?}");
+    assert!(said.code == 0 && said.stdout.contains("sockets of killed processes: 20"), "{said:?}");
     assert_eq!(count(), 20, "without --fix nothing is changed");
     world.ok(&["doctor", "--fix"]);
     assert_eq!(count(), 0);

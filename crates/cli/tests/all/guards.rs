@@ -72,7 +72,7 @@ fn a_failed_command_is_reported_with_its_status_and_last_line() {
 #[test]
 fn guards_of_an_invalid_runbook_are_reported_as_unknown() {
     let world = guarded(&[("there", "{ nonsense = 1 }")]);
-    assert!(world.ok(&["guards", "list"]).starts_with("no guards are known: runbook r is wrong"));
+    assert!(world.ok(&["guards", "list"]).starts_with("runbook r is invalid, so no guards can be listed"));
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_guard_is_selected_by_name_and_runbook() {
     world.assert_refused(&["guards", "check", "mine"], 3, "RUNBOOK_INVALID");
     fails(&world, "may", "file x is not there");
     let said = world.run(&["guards", "check", "may"]);
-    assert!(said.stderr.starts_with("runbook wrong is wrong, so its guards are not known"), "{said:?}");
+    assert!(said.stderr.starts_with("runbook wrong is invalid, so its guards are not listed"), "{said:?}");
     assert_eq!(world.data(&["guards", "list"])["guards"].as_array().unwrap().len(), 3);
 }
 

@@ -151,23 +151,20 @@ not json
     };
     part(2, "title", "must not be empty");
     part(2, "run", "no command");
-    part(3, "", "no field \"depends_on\"");
+    part(3, "", "unknown field \"depends_on\"");
     part(4, "dependsOn", "there is no task \"nothing\"");
     part(4, "dependsOn", "cannot depend on itself");
     part(4, "semaphores", "at least one slot");
-    part(5, "", "not JSON");
+    part(5, "", "invalid JSON");
     part(6, "section", "no section \"nowhere\"");
     part(6, "locks", "reserved");
-    part(7, "key", "key of line 6 already");
-    part(7, "dependsOn", "more than one task of the project");
-    part(7, "dependsOn", "line 8 or line 9");
+    part(7, "key", "line 6 has it already");
+    part(7, "dependsOn", "several tasks of the project");
+    part(7, "dependsOn", "line 8 and line 9");
     assert_eq!(errors.len(), 12, "{errors:#?}");
     assert!(errors.is_sorted_by_key(|(line, ..)| *line));
     let said = world.run(&["tasks", "import", "tasks.jsonl"]);
-    assert!(
-        said.stderr.contains("tasks.jsonl:3: there is no field \"depends_on\"\n    hint: did you mean dependsOn?"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("tasks.jsonl:3: unknown field \"depends_on\"\n    hint: did you mean dependsOn?"), "{said:?}");
     assert_eq!(listed(&world).len(), 2);
     assert!(world.events().iter().all(|event| !event.kind.starts_with("import:")));
 
@@ -183,7 +180,7 @@ fn an_unreadable_file_is_reported_with_the_reason() {
     assert_eq!(world.error(&["tasks", "import", "nothing.csv"]).1["code"], "NO_SUCH_FILE");
     assert_eq!(world.error(&["tasks", "import", "nothing"]).0, 2);
     std::fs::write(world.path().join("latin.csv"), b"title\ncaf\xe9\n").unwrap();
-    assert_eq!(mistakes(&world, &["latin.csv"]), [(2, None, "this is not UTF-8".into())]);
+    assert_eq!(mistakes(&world, &["latin.csv"]), [(2, None, "not valid UTF-8".into())]);
 }
 
 #[test]
@@ -442,10 +439,10 @@ fn doctor_removes_the_rows_of_a_killed_import() {
     assert!(said.contains("was killed after") && said.contains("fix: banksman doctor --fix"), "{said}");
     assert_eq!(open_imports(&world).len(), 1, "without --fix nothing is changed");
     let said = world.ok(&["doctor", "--fix"]);
-    assert!(said.contains("fixed: they were cleared away"), "{said}");
+    assert!(said.contains("fixed: its tasks were removed"), "{said}");
     assert_eq!((open_imports(&world), listed(&world)), (Vec::new(), Vec::new()));
     let said = world.ok(&["doctor"]);
-    assert!(said.contains("none is unfinished"), "{said}");
+    assert!(said.contains("no unfinished imports"), "{said}");
 }
 
 #[test]

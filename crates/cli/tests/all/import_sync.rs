@@ -18,8 +18,7 @@ fn a_second_import_warns_of_duplicates_and_names_sync() {
     let world = World::new();
     write(&world, "plan.jsonl", "{\"title\":\"Build\",\"run\":\"true\"}\n{\"title\":\"Test\"}\n");
     assert_eq!(world.run(&["tasks", "import", "plan.jsonl"]).stderr, "");
-    for (more, says) in
-        [(&["--dry-run"][..], "would be there twice (--sync"), (&[], "are there twice; cancel one of each (--sync")]
+    for (more, says) in [(&["--dry-run"][..], "would be duplicated (--sync"), (&[], "are duplicated; cancel one of each (--sync")]
     {
         let said = world.run(&[&["tasks", "import", "plan.jsonl"], more].concat()).stderr;
         assert!(said.replace('\n', " ").contains(says), "{said}");
@@ -90,7 +89,7 @@ fn a_sync_adds_new_tasks_and_edits_changed_ones() {
     assert_eq!((&again["unchanged"], &again["edited"]), (&3.into(), &json!([])), "{again}");
     let said = world.run(&args);
     assert!(
-        said.stdout.starts_with("synced plan.jsonl: 0 added, 0 edited, 3 unchanged, 2 left alone, 1 not in the file any more"),
+        said.stdout.starts_with("synced plan.jsonl: 0 added, 0 edited, 3 unchanged, 2 not applied, 1 no longer in the file"),
         "{said:?}"
     );
     world.ok(&["tasks", "cancel", "Mine", "Gone"]);

@@ -291,13 +291,13 @@ fn a_new_runner_retries_landings_that_wait_for_a_checkout() {
     assert!(why(&edit).contains("files that would change: base;"), "{}", why(&edit));
     assert!(why(&add).contains(": secret;"), "{}", why(&add));
     let next = yard.0.data(&["status"])["next"].as_str().unwrap().to_owned();
-    assert!(next.starts_with("a checkout is in the way of 2 landings: banksman why t-"), "{next}");
+    assert!(next.starts_with("a checkout blocks 2 landings: banksman why t-"), "{next}");
     assert!(yard.0.ok(&["report"]).contains("left: 2 landing"), "{}", yard.0.ok(&["report"]));
     yard.git(&["checkout", "-q", "--", "base"]);
     std::fs::remove_file(yard.0.path().join("secret")).unwrap();
     assert!(yard.work(), "{}{}", why(&edit), why(&add));
     assert_eq!((yard.file("base").as_str(), yard.file("secret").as_str()), ("theirs\n", "theirs\n"));
-    assert_eq!(yard.0.data(&["status"])["next"], "nothing: everything is done");
+    assert_eq!(yard.0.data(&["status"])["next"], "nothing to do: all tasks are done");
 }
 
 #[test]

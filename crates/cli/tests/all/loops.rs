@@ -270,13 +270,13 @@ fn a_loop_that_is_done_waits_for_its_children() {
     let why = world.data(&["why", &id]);
     assert_eq!(why["status"], "in_progress");
     let message = why["message"].as_str().unwrap();
-    assert!(message.starts_with("is done but for its children: child (t-") && message.contains("they have"), "{message}");
+    assert!(message.starts_with("is done except for its children: child (t-") && message.contains("they have"), "{message}");
     assert!(world.task(&id)["run"].is_null(), "no run, no slot and no lock of it is left");
     assert_eq!(events_of(&world, &id, "awaiting")[0]["children"], 1);
     assert!(is_alive(child));
     world.touch("go");
     let said = runner.end();
-    assert_eq!((said.code, said.stderr.contains("it is done, and waits for 1 child\n")), (0, true), "{said:?}");
+    assert_eq!((said.code, said.stderr.contains("done, waiting for 1 child\n")), (0, true), "{said:?}");
     let task = world.task(&id);
     assert_eq!((&task["status"], &task["output"], &task["attempts"]), (&"completed".into(), &5.into(), &1.into()));
     let complete = events_of(&world, &id, "complete");

@@ -228,7 +228,7 @@ fn an_heir_renews_the_sessions_of_a_runner_that_left() {
     site.until_begun(1);
     let said = first.stop();
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.stderr.contains("1 session goes on, but only for "), "{said:?}");
+    assert!(said.stderr.contains("1 session continues, but only for "), "{said:?}");
     let left = site.rows().lease;
     let second = site.runner("one", &["--until-idle"]);
     let renewed = || site.runs()[0].lease.as_ref().map_or(Lease(0), |lease| lease.renewed);

@@ -109,7 +109,7 @@ impl Steps {
     }
 
     /// Kills a merge at a step, with all its children if `with_children` is set.
-    fn kill(&self, step: Step, with_children: bool) {
+    pub(crate) fn kill(&self, step: Step, with_children: bool) {
         let merge = self.start(step, WAIT);
         self.kill_here(merge, with_children);
         self.collect_garbage();
@@ -164,7 +164,7 @@ impl Steps {
 }
 
 /// Reports that the step is reached, and waits until it is killed or may continue.
-const WAIT: &str = "touch state/here; while [ ! -e state/go ]; do sleep 0.01; done";
+pub(crate) const WAIT: &str = "touch state/here; while [ ! -e state/go ]; do sleep 0.01; done";
 
 #[test]
 fn a_merge_killed_at_any_step_is_settled_by_the_next() {

@@ -120,7 +120,7 @@ fn errors_name_tasks_by_their_titles() {
     let message = |args: &[&str]| world.error(args).1["message"].as_str().unwrap().to_owned();
     world.ok(&["tasks", "update", "Write notes", "--depends-on", "Run the tests"]);
     let refused = message(&["tasks", "delete", "Run the tests"]);
-    assert_eq!(refused, format!("other tasks wait for Run the tests ({tests}): Write notes ({notes})"));
+    assert_eq!(refused, format!("other tasks depend on Run the tests ({tests}): Write notes ({notes})"));
     let (code, error) = world.error(&["tasks", "update", "Write notes", "--depends-on", "Write notes"]);
     assert_eq!((code, &error["details"]["cycle"]), (2, &json!([notes, notes])), "a circle of one");
 }
@@ -151,7 +151,7 @@ fn output_that_cannot_be_written_is_an_error() {
     }
     // An item whose grant could not be printed is available again at once.
     let said = full(&["queues", "take", "triage", "--holder", "deaf"]);
-    assert!(said.code == 1 && said.stderr.contains("was given back"), "{said:?}");
+    assert!(said.code == 1 && said.stderr.contains("was returned to the queue"), "{said:?}");
     assert_eq!(world.data(&["queues", "take", "triage", "--holder", "me"])["item"]["attempts"], 2);
 }
 

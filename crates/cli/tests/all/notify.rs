@@ -140,7 +140,7 @@ fn settings_of_notifications_are_checked() {
     world.ok(&["config", "set", "notify.on", "decision"]);
     world.ok(&["config", "set", "--user", "notify.command", "true"]);
     let said = world.run(&["notify", "test", "--kind", "escalate"]);
-    assert_eq!((said.code, said.stderr.contains("notify.on does not name escalate")), (0, true), "{said:?}");
+    assert_eq!((said.code, said.stderr.contains("notify.on does not include escalate")), (0, true), "{said:?}");
     assert_eq!(world.run(&["notify", "test", "--kind", "decision"]).stderr, "");
 }
 
@@ -196,7 +196,7 @@ fn trust_is_stored_privately_and_shown_with_escapes() {
     let world = World::empty_on_sqlite();
     assert_eq!(world.error(&["trust"]).0, 4);
     world.ok(&["init"]);
-    assert!(world.ok(&["trust"]).contains("\nnothing in the settings"));
+    assert!(world.ok(&["trust"]).contains("\nno setting of this project"));
     let file = world.path().join(".banksman/config.toml");
     let text = fs::read_to_string(&file).unwrap() + "[notify]\ncommand = \"true \\u001b[2K\\u202e\\n x\"\n";
     fs::write(&file, text).unwrap();

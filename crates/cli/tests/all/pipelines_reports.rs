@@ -90,7 +90,7 @@ fn why_evaluates_store_guards_at_once_and_names_a_missing_runner() {
         guard["lookedAt"].as_str().unwrap().ends_with('Z') && guard["nextLookAt"].as_str().unwrap().ends_with('Z'),
         "{guard}"
     );
-    assert_eq!(world.data(&["status"])["next"], "no runner is running; banksman run starts one");
+    assert_eq!(world.data(&["status"])["next"], "no runner is running; start one: banksman run");
     release(&world, "gate", &epoch);
     let why = world.data(&["why", &id]);
     let message = why["reasons"][0]["message"].as_str().unwrap();
@@ -149,11 +149,11 @@ fn why_reports_guards_that_no_runner_checks() {
     until("the guard is checked", || world.has("looking"));
     assert_eq!((world.pipeline_state(&id).as_str(), kinds(&world.data(&["why", &id]))), ("checking one", vec![]));
     let why = world.ok(&["why", &id]);
-    assert!(why.contains("waits for the answer of guard") && why.contains("before phase one"), "{why}");
+    assert!(why.contains("waits for guard") && why.contains("before phase one"), "{why}");
     runner.signal(Signal::KILL);
     runner.end();
     assert_eq!(kinds(&world.data(&["why", &id])), ["no_runner"]);
-    assert_eq!(world.data(&["status"])["next"], "no runner is running; banksman run starts one");
+    assert_eq!(world.data(&["status"])["next"], "no runner is running; start one: banksman run");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_ambiguous_pipeline_name_is_refused_with_both_ids() {
     for verb in ["show", "retry", "unblock", "cancel"] {
         let error = world.assert_refused(&["pipelines", verb, "both"], 2, "AMBIGUOUS_NAME");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains(&first) && message.contains(&second) && message.contains("one pipeline"), "{message}");
+        assert!(message.contains(&first) && message.contains(&second) && message.contains("several pipelines"), "{message}");
     }
     let third = world.begin(&["--title", "one"]);
     world.add(&["one", "--run", "true"]);
@@ -219,7 +219,7 @@ fn a_phase_that_waits_is_not_reported_as_running() {
     world.until_pipeline_state(&id, "failed one");
     runner.stop();
     let (code, error) = world.error(&["pipelines", "unblock", &id]);
-    let again = format!("to try that phase again: banksman pipelines retry {id}");
+    let again = format!("to retry the phase: banksman pipelines retry {id}");
     assert_eq!((code, &error["hint"]), (2, &json!(again)));
     assert!(world.ok(&["why", &id]).contains(&format!("its output: banksman tasks logs {task}")));
     let said = world.run(&["pipelines", "retry", &id]);
@@ -278,7 +278,7 @@ fn list_and_status_name_the_guard_that_blocks_a_pipeline() {
         "{}\n[guard.quiet]\ncondition = {{ lock_free = \"gate\" }}\n",
         way(&[("one", "run = 'true'\npre = \"quiet\"")])
     ));
-    assert_eq!(world.ok(&["pipelines", "list", "--state", "blocked"]), "no pipelines that are blocked\n");
+    assert_eq!(world.ok(&["pipelines", "list", "--state", "blocked"]), "no pipelines with state blocked\n");
     hold(&world, "gate");
     with_a_runner(&world, "it is held up", || world.pipeline_state(&id) == "blocked one");
     for text in [world.ok(&["pipelines", "list"]), world.ok(&["status"])] {

@@ -222,11 +222,11 @@ fn define_leaves_the_other_terms_of_a_queue_unchanged() {
 fn a_take_that_times_out_describes_the_items_of_the_queue() {
     let world = with_queue(&[]);
     let error = || world.error(&["queues", "take", "q", "--wait", "--timeout", "20ms"]).1["message"].as_str().unwrap().to_owned();
-    assert_eq!(error(), "waited too long for an item of q, which is empty");
+    assert_eq!(error(), "waited too long for an item of q: the queue is empty");
     world.ok(&["queues", "push", "q", "1"]);
     world.ok(&["queues", "push", "q", "2", "--delay", "1h"]);
     take(&world, "q", "a");
-    assert_eq!(error(), "waited too long for an item of q, of which 1 is worked on, 1 is not due yet");
+    assert_eq!(error(), "waited too long for an item of q: 1 in progress, 1 not due yet");
 }
 
 #[test]
@@ -238,14 +238,14 @@ fn the_commands_of_hints_work() {
     world.ok(&["queues", "define", "q", "--max-length", "1"]);
     world.ok(&["queues", "push", "q", "1"]);
     let (_, error) = world.error(&["queues", "push", "q", "2"]);
-    assert_eq!(error["hint"], "banksman queues show q shows what is in it", "it was one");
+    assert_eq!(error["hint"], "list its items: banksman queues show q", "it was one");
     let (_, error) = world.error(&["queues", "complete", "q", "q-3", "--epoch", "1"]);
-    assert!(error["hint"].as_str().unwrap().contains("that take printed"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("that `take` printed"), "{error}");
     let large = format!("1\n\"{}\"", "x".repeat(70_000));
     world.ok(&["queues", "define", "many"]);
     let (_, said) = piped(&world, &["queues", "push", "many", "-"], &large);
     let hint = said["error"]["hint"].as_str().unwrap_or_default();
-    assert!(hint.starts_with("1 item went in before; put it into a file"), "{said}");
+    assert!(hint.starts_with("1 item pushed before; put it into a file"), "{said}");
     assert_eq!(world.data(&["events", "--kind", "queue:*"]), world.data(&["events", "--kind", "queue:"]));
 }
 

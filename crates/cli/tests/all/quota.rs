@@ -51,7 +51,7 @@ fn no_run_starts_while_an_account_is_limited_and_one_run_probes_it() {
     let known = starts(&world, "mine");
     assert!(known <= 2, "{known} runs have hit the limit");
     let why = world.ok(&["why", "e"]);
-    assert!(why.contains("mine: limit reached, resets ") && why.contains("one run tries it in "), "{why}");
+    assert!(why.contains("mine: limit reached, resets ") && why.contains("one run probes it in "), "{why}");
     let status = world.data(&["status"]);
     assert_eq!((&status["slots"]["used"], &status["runs"]), (&0.into(), &serde_json::json!([])), "all slots are free");
     assert!(world.ok(&["status"]).contains("mine: limit reached, resets "));
@@ -139,11 +139,11 @@ fn a_missing_login_is_retried_at_once_on_request() {
     trusted(&world, "mine", &refused);
     world.ok(&["tasks", "add", "a", "--agent", "mine"]);
     let _runner = world.start(&["run"]);
-    until("it is known", || world.ok(&["why", "a"]).contains("mine: not logged in, tried again "));
+    until("it is known", || world.ok(&["why", "a"]).contains("mine: not logged in, next try "));
     assert!(world.ok(&["why", "a"]).contains("banksman agents retry mine"));
     world.touch("open");
     let said = world.ok(&["agents", "retry", "mine"]);
-    assert!(said.contains("the next run of mine tries whether it works again"), "{said}");
+    assert!(said.contains("the next run of mine checks whether the account works again"), "{said}");
     until("it is done", || world.data(&["tasks", "show", "a"])["status"] == "completed");
     assert!(world.ok(&["agents", "retry", "mine"]).contains("mine is not limited"));
     assert_eq!(world.run(&["agents", "retry", "nobody"]).code, 4);
@@ -186,7 +186,7 @@ fn a_spent_budget_stops_agents_until_it_is_raised() {
     until("the budget is spent", || limit(&world)["kind"] == "budget");
     until("commands cost nothing", || world.data(&["tasks", "show", "plain"])["status"] == "completed");
     let why = world.ok(&["why", "b"]);
-    assert!(why.contains("all agents: budget of the day is spent, resets ") && why.contains("$1.50 of $1.00"), "{why}");
+    assert!(why.contains("all agents: daily budget is spent, resets ") && why.contains("$1.50 of $1.00"), "{why}");
     let status = world.data(&["status"]);
     assert_eq!((&status["spendToday"][0]["paidMicros"], &status["budgetMicros"]), (&1_500_000.into(), &1_000_000.into()));
     assert!(world.ok(&["status"]).contains("today mine: 1 run, 12 tokens, $1.50"));

@@ -80,7 +80,7 @@ fn add_reports_the_position_of_a_root_and_why_names_the_limit() {
     let why = world.data(&["why", "urgent"]);
     let reason = &why["reasons"][0];
     assert_eq!((&reason["kind"], &reason["holders"][0]["title"]), (&"no_root_slot".into(), &"early".into()), "{why}");
-    assert!(reason["message"].as_str().unwrap().starts_with("1 of 1 roots are under way: early (t-"), "{why}");
+    assert!(reason["message"].as_str().unwrap().starts_with("1 of 1 roots are in progress: early (t-"), "{why}");
     assert_eq!(reason["place"], 2);
     world.touch("go");
     assert_eq!(runner.end().code, 0);
@@ -185,7 +185,7 @@ fn a_new_root_limit_counts_roots_under_way() {
     let added = world.data(&["tasks", "add", "new", "--run", "true"]);
     assert_eq!((&added["admission"], &added["queuePosition"]), (&"queued".into(), &1.into()), "{added}");
     let why = world.data(&["why", "new"]);
-    assert!(why["reasons"][0]["message"].as_str().unwrap().starts_with("3 of 2 roots are under way: "), "{why}");
+    assert!(why["reasons"][0]["message"].as_str().unwrap().starts_with("3 of 2 roots are in progress: "), "{why}");
     world.touch("go-1");
     world.until_status("old 1", "completed");
     assert_eq!((world.status("new"), under_way(&world)), ("pending".into(), 2), "two of two are left");

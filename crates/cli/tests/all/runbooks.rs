@@ -94,7 +94,7 @@ fn check_reports_all_errors_of_all_runbooks() {
         assert!(said.stderr.contains(&format!("--> .banksman/runbooks/{place}")), "{place}\n{}", said.stderr);
     }
     assert!(
-        said.stderr.contains("did you mean `run`?") && said.stderr.ends_with("error: 2 of 3 runbooks are wrong\n"),
+        said.stderr.contains("did you mean `run`?") && said.stderr.ends_with("error: 2 of 3 runbooks are invalid\n"),
         "{said:?}"
     );
     let error = world.assert_refused(&["runbooks", "check"], 3, "RUNBOOK_INVALID");

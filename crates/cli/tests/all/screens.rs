@@ -137,7 +137,7 @@ fn lists_show_only_the_requested_columns() {
     assert_eq!(list(&["--columns", "title,labels", "--sort", "title"]), "TITLE  LABELS\nalpha  x\nBeta   x\nGamma  x\n");
     assert_eq!(list(&["--columns", "title", "--sort=-priority", "--limit", "2"]), "TITLE\nalpha\nGamma\n");
     let said = world.run(&["tasks", "list", "--columns", "titel"]);
-    assert!(said.code == 2 && said.stderr.contains("the columns are id, status, title"), "{said:?}");
+    assert!(said.code == 2 && said.stderr.contains("columns: id, status, title"), "{said:?}");
 }
 
 /// The pictures of the guide are the screens above, in colours. `UPDATE_DOCS=1` rewrites those that have changed.

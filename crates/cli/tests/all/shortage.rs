@@ -61,7 +61,7 @@ fn tasks_wait_for_a_shortage_to_pass_and_use_no_attempt() {
     let said = runner.stop();
     let lines = |word: &str| said.stderr.lines().filter(|line| line.starts_with(word)).count();
     assert_eq!(
-        (lines("waiting"), lines("going on"), lines("started"), lines("completed")),
+        (lines("waiting"), lines("resuming"), lines("started"), lines("completed")),
         (1, 1, TASKS + 1, TASKS + 1),
         "{said:?}"
     );

@@ -19,7 +19,7 @@ fn status_counts_tasks_names_failures_and_suggests_the_next_step() {
     world.ok(&["tasks", "add", "Compile", "--run", "exit 1"]);
     world.ok(&["tasks", "add", "Test", "--run", "true", "--depends-on", "Compile"]);
     world.ok(&["tasks", "add", "Tell people"]);
-    assert_eq!(next(), "no runner is running; banksman run starts one");
+    assert_eq!(next(), "no runner is running; start one: banksman run");
     world.run(&["run", "--until-idle"]);
     let status = world.data(&["status"]);
     let counts = &status["byStatus"];
@@ -29,7 +29,7 @@ fn status_counts_tasks_names_failures_and_suggests_the_next_step() {
     );
     assert_eq!((&status["tasks"], &status["byHand"], &status["heldByFailed"]), (&3.into(), &1.into(), &1.into()));
     assert_eq!((&status["failures"][0]["title"], &status["failures"][0]["error"]), (&"Compile".into(), &"exit status 1".into()));
-    assert!(next().starts_with("1 task waits for what failed, was cancelled or skipped: banksman why t-"), "{}", next());
+    assert!(next().starts_with("1 task waits for tasks that failed, were cancelled or skipped: banksman why t-"), "{}", next());
     world.ok(&["tasks", "cancel", "Test"]);
     assert!(next().starts_with("1 task failed: banksman why t-"), "{}", next());
 }
@@ -50,11 +50,11 @@ fn runs_and_runners_are_listed_dead_or_alive() {
     let status = world.data(&["status"]);
     assert_eq!(
         (&status["runs"][0]["runnerState"], &status["next"]),
-        (&"gone".into(), &"no runner is running; banksman run starts one".into())
+        (&"gone".into(), &"no runner is running; start one: banksman run".into())
     );
     world.touch("open");
     assert_eq!(world.run(&["run", "--until-idle"]).code, 0);
-    assert_eq!(world.data(&["status"])["next"], "nothing: everything is done");
+    assert_eq!(world.data(&["status"])["next"], "nothing to do: all tasks are done");
 }
 
 /// A runner without sessions: it records the runs that it would start, and the test ends them.
@@ -192,7 +192,7 @@ fn manual_work_is_named_with_titles_and_relative_times() {
     let again = world.ok(&["tasks", "take", "Decide", "--holder", "ann"]);
     assert!(again.contains("is already yours, taken ") && again.contains("s ago: holder ann"), "{again}");
     let refused = world.run(&["tasks", "done", "Decide", "--holder", "bob"]).stderr;
-    assert!(refused.contains("is locked by ann for ") && refused.contains("; that expires in "), "{refused}");
+    assert!(refused.contains("is locked by ann for ") && refused.contains("; the lock expires in "), "{refused}");
     assert!(!refused.contains('Z'), "a time for programs: {refused}");
     let bob = world.start(&["tasks", "take", "Review", "--holder", "bob"]);
     crate::claims::until_waiting(&world, 1);
@@ -203,7 +203,7 @@ fn manual_work_is_named_with_titles_and_relative_times() {
     world.ok(&["tasks", "done", "Review", "--holder", "ann"]);
     assert_eq!(next(), "1 task in progress, taken manually: banksman tasks list --status in_progress");
     world.ok(&["tasks", "done", "Decide", "--holder", "ann"]);
-    assert_eq!(next(), "nothing: everything is done");
+    assert_eq!(next(), "nothing to do: all tasks are done");
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn an_unobserved_session_is_reported_as_holder_of_the_dispatch_lock() {
     let run = puppet.live[0].clone();
     assert!(world.grant(&format!("dispatch:{task}")).is_some());
     let why = world.ok(&["why", "Job"]);
-    assert!(why.contains("its session was not seen yet, and message m-port in its prompt holds the dispatch lock"), "{why}");
+    assert!(why.contains("its session has not been seen yet, and message m-port in its prompt holds the dispatch lock"), "{why}");
     let doctor = world.ok(&["doctor"]);
     let said = format!("message m-port is in the prompt of run {run}, which was claimed ");
-    assert!(doctor.contains(&said) && doctor.contains(&format!("it holds dispatch:{task}")), "{doctor}");
+    assert!(doctor.contains(&said) && doctor.contains(&format!("the message holds dispatch:{task}")), "{doctor}");
     // Another message waits in the mailbox.
     assert_eq!(world.data(&["send", "Job", "and TLS"])["receipt"], "queued");
     puppet.end_one();

@@ -57,7 +57,7 @@ fn a_task_is_completed_when_its_work_has_landed() {
     assert_eq!((page["status"].as_str(), page["landing"]["state"].as_str()), (Some("completed"), Some("landed")), "{page}");
     assert_eq!(yard.0.data(&["landing", "show", "Add login"])["id"], page["landing"]["id"], "an entry is known by its task");
     let said = yard.0.ok(&["tasks", "show", &id]);
-    assert!(said.contains(&format!("its worktree was removed, what it had is saved: banksman recover list {id}")), "{said}");
+    assert!(said.contains(&format!("removed; its content is saved: banksman recover list {id}")), "{said}");
     // The worktree and the branch are gone, and their work is saved.
     assert_eq!(yard.0.data(&["workspaces", "list"])["workspaces"], serde_json::json!([]));
     assert_eq!(yard.git(&["branch", "--list", "banksman/*"]), "");

@@ -174,7 +174,7 @@ fn every_key_reports_its_result() {
     screen.press("o");
     screen.until_shows("has no workspace");
     screen.press("d");
-    screen.until_shows("nothing waits for a decision");
+    screen.until_shows("no open decisions");
     screen.press("/fails\r");
     screen.until("only one line", |screen| screen.contains("▸ Held") && !screen.contains("Long"));
     screen.press("jr");
@@ -190,7 +190,7 @@ fn every_key_reports_its_result() {
     world.ok(&["tasks", "done", "Fails"]);
     screen.until_shows("NEXT");
     screen.press("/nobody\r");
-    screen.until_shows("no line has the text nobody");
+    screen.until_shows("no line contains nobody");
     screen.press("/held\r");
     screen.until("only one line", |screen| screen.contains("▸ Held") && !screen.contains("Long"));
     screen.press("t");

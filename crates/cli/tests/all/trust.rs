@@ -82,7 +82,7 @@ fn a_live_session_is_adopted_without_trust_and_no_other_begins() {
     world.touch("go");
     let said = adopter.end();
     assert_eq!(said.code, 5, "one task was left: {said:?}");
-    assert!(said.stderr.contains("is not trusted") && said.stderr.contains("1 session that lives is looked after"), "{said:?}");
+    assert!(said.stderr.contains("is not trusted") && said.stderr.contains("1 live session is supervised"), "{said:?}");
     assert_eq!([world.status("long"), world.status("next")], ["completed", "pending"]);
     is_refused(&world.run(&["run", "--until-idle"]));
     assert!(!world.has("next"));
@@ -225,7 +225,7 @@ fn a_run_cannot_answer_trust_configure_or_unblock() {
     assert_eq!(world.run_all(), 7, "one waits for its decision");
     assert_eq!(world.status(&clever), "completed", "what a run may do, it may do: {}", world.read("said"));
     assert_eq!(world.read("codes"), "5\n".repeat(commands.len()), "{}", world.read("said"));
-    assert!(world.read("said").contains("banksman decisions resolve is for people"), "{}", world.read("said"));
+    assert!(world.read("said").contains("banksman decisions resolve cannot be used inside of run"), "{}", world.read("said"));
     assert_eq!(world.status(&asked), "blocked");
     assert!(!world.has("config"));
 

@@ -54,7 +54,7 @@ fn why_names_the_duration_and_the_runner_of_a_run() {
     runner.signal(Signal::KILL);
     until("the runner is gone", || why(&world, &task)["run"]["runnerState"] == "gone");
     let message = why(&world, &task)["message"].as_str().unwrap().to_owned();
-    assert!(message.ends_with("its runner is gone, and the next runner will look after it"), "{message}");
+    assert!(message.ends_with("its runner is gone; the next runner will adopt it"), "{message}");
     // A dependent reports it, too.
     let next = world.add(&["Next", "--run", "true", "--depends-on", &task]);
     let reason = why(&world, &next)["reasons"][0]["message"].as_str().unwrap().to_owned();
@@ -114,10 +114,10 @@ fn why_names_full_runners_and_runners_of_other_sections() {
     let answer = why(&world, &second);
     assert_eq!((kinds(&answer), &answer["reasons"][0]["place"]), (vec!["no_free_runner"], &1.into()), "{answer}");
     let message = answer["reasons"][0]["message"].as_str().unwrap();
-    assert!(message.ends_with("has the one run that it may have"), "{message}");
+    assert!(message.ends_with("has reached its limit of 1 run"), "{message}");
     let answer = why(&world, &third);
     let message = answer["reasons"][0]["message"].as_str().unwrap();
-    assert!(message.contains("works only in docs and has the one run"), "{message}");
+    assert!(message.contains("works only in docs and has reached its limit of 1 run"), "{message}");
     world.touch("open");
     until_answer(&world, &second, "finished");
     assert_eq!(kinds(&why(&world, &third)), ["no_free_runner"]);
@@ -141,8 +141,8 @@ fn an_exclusive_section_is_no_obstacle_for_the_runner_that_has_it() {
     let runners = answer["reasons"][0]["runners"].as_array().unwrap();
     let said: Vec<&str> =
         runners.iter().flat_map(|it| it["obstacles"].as_array().unwrap()).map(|it| it.as_str().unwrap()).collect();
-    assert!(said.contains(&"has the one run that it may have"), "{said:?}");
-    assert!(said.iter().any(|it| it.starts_with("is kept out of section db, where run r-")), "{said:?}");
+    assert!(said.contains(&"has reached its limit of 1 run"), "{said:?}");
+    assert!(said.iter().any(|it| it.starts_with("waits for section db, where run r-")), "{said:?}");
     // A killed runner leaves its run in the section until the other runner adopts it.
     holder.signal(Signal::KILL);
     until_answer(&world, &second, "finished");

@@ -20,8 +20,8 @@ use crate::views::{self, Text};
 
 /// Write messages as JSON lines, for `tail -f` and for programs without banksman.
 ///
-/// A file that bus export has written before is continued: what is in it is not written again, and a last line that was cut off by a kill is
-/// replaced. Any other file is refused.
+/// Continues the file of an earlier export: messages in it are skipped, and a last line that was cut off by a kill is replaced. Refuses any
+/// other file.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman bus export > bus.jsonl\n  banksman bus export bus.jsonl --follow &\n  banksman bus export bus.jsonl --task 'Add login'"
@@ -29,7 +29,7 @@ use crate::views::{self, Text};
 pub(super) struct Export {
     /// The file [default: stdout]
     file: Option<PathBuf>,
-    /// Go on with what is posted from now on
+    /// Follow: also write new messages as they are posted
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
@@ -89,7 +89,7 @@ impl Export {
     /// Opens a file and seeks behind its last message. A file that `bus export` did not write is refused and not changed.
     fn open(path: &Path) -> Result<Out, Failure> {
         let foreign = |number: usize| {
-            let message = format!("{} was not written by bus export: line {number} is no message", path.display());
+            let message = format!("{} was not written by bus export: line {number} is not a message", path.display());
             Failure::usage(message).hint("name a file that does not exist yet")
         };
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -97,7 +97,7 @@ impl Export {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let message = format!("another bus export writes {}", path.display());
+                let message = format!("another bus export is writing to {}", path.display());
                 return Err(Failure::new(exit::LOCKED, "EXPORT_BUSY", message));
             }
             Err(TryLockError::Error(error)) => return Err(cannot_write(path)(error)),

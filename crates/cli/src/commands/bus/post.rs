@@ -16,36 +16,36 @@ use crate::failure::Failure;
 
 /// Post a message.
 ///
-/// It is durable when the command returns. Posting the same message with the same --id again changes nothing, so a command whose outcome is not
-/// known can be repeated. While other processes keep the store busy it is tried again: see bus.lock_timeout, bus.attempts and
-/// bus.retry_backoff.
+/// The message is durable when the command returns. Posting the same message with the same --id again changes nothing, so a command with an
+/// unknown outcome can be repeated. While other processes keep the store busy, the command retries: see bus.lock_timeout, bus.attempts
+/// and bus.retry_backoff.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman bus post INFO 'the cache is warm'\n  git log -1 | banksman bus post FACT - --task 'Add login'\n  tail -f build.log | banksman bus post PROGRESS --lines\n  banksman bus post ANSWER 'port 8080' --reply-to m-7k2m9q1a --attach docs/ports.md"
 )]
 pub(super) struct Post {
-    /// FACT, PROGRESS, QUESTION, ANSWER, DECISION, ERROR, INFO, or a word of your own
+    /// FACT, PROGRESS, QUESTION, ANSWER, DECISION, ERROR, INFO, or a type of your own
     #[arg(value_name = "TYPE")]
     kind: MessageType,
-    /// What it says; - reads it from stdin
+    /// The text; - reads it from stdin
     #[arg(default_value = "")]
     body: String,
-    /// Post every line of stdin as a message of its own, as it comes, and print its number when it is durable
+    /// Post each line of stdin as a separate message as it arrives, and print its number once it is durable
     #[arg(long, conflicts_with_all = ["body", "attachments"])]
     lines: bool,
-    /// The task that it is about [default: $BANKSMAN_TASK]
+    /// The task that the message is about [default: $BANKSMAN_TASK]
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// The message that it answers
+    /// The message to answer
     #[arg(long, value_name = "ID")]
     reply_to: Option<MessageId>,
-    /// A file that belongs to it; only the path is kept
+    /// A file to attach; only its path is stored
     #[arg(long = "attach", value_name = "PATH")]
     attachments: Vec<String>,
-    /// Its id; a message with an id that was posted before is not posted again. With --lines, the ids are ID-1, ID-2 and so on [default: a new one]
+    /// The id of the message; the same message with the same id is posted only once. With --lines, the ids are ID-1, ID-2 and so on [default: a new id]
     #[arg(long, value_name = "ID")]
     id: Option<MessageId>,
-    /// Who posts it [default: $BANKSMAN_HOLDER, or the user]
+    /// The author [default: $BANKSMAN_HOLDER, or the user]
     #[arg(long, value_name = "NAME")]
     author: Option<HolderId>,
 }
@@ -62,7 +62,7 @@ impl Post {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         let body = if self.body == "-" { stdin()? } else { self.body };
         if body.is_empty() && self.attachments.is_empty() && !self.lines {
-            return Err(Failure::usage("a message needs a body").hint("name it, or pipe it in: banksman bus post INFO -"));
+            return Err(Failure::usage("a message needs a body").hint("pass a text, or pipe it in: banksman bus post INFO -"));
         }
         let client = context.client()?;
         let calling = caller::run()?;
@@ -159,11 +159,11 @@ pub(crate) fn failure(error: PostError, id: &MessageId) -> Failure {
         PostError::LockTimeout { attempts, waited } => Failure::new(exit::LOCKED, "BUS_LOCK_TIMEOUT", message)
             .detail("attempts", &attempts)
             .detail("waitedMs", &u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
-            .hint("it will not be posted later; try again, or see who writes with: banksman doctor"),
+            .hint("the message was not posted; retry, or check the store with: banksman doctor"),
         PostError::Shell(error) => {
             let failure = Failure::from(error);
             if failure.code == "STORE_UNKNOWN" {
-                failure.hint(format!("post it again with --id {id}: it is not posted twice"))
+                failure.hint(format!("retry with --id {id}: the message is not posted twice"))
             } else {
                 failure
             }
@@ -174,9 +174,9 @@ pub(crate) fn failure(error: PostError, id: &MessageId) -> Failure {
 pub(crate) fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
     match outcome {
         PostOutcome::IdTaken(seq) => {
-            Failure::new(exit::USAGE, "MESSAGE_ID_TAKEN", format!("number {seq} is another message with the id {id}"))
+            Failure::new(exit::USAGE, "MESSAGE_ID_TAKEN", format!("id {id} belongs to another message, number {seq}"))
                 .detail("seq", &seq)
-                .hint("choose another id, or leave it out")
+                .hint("choose another id, or omit it")
         }
         PostOutcome::UnknownTask(task) => {
             Failure::new(exit::NOT_FOUND, "TASK_NOT_FOUND", format!("there is no task {task}")).detail("task", &task)
@@ -185,21 +185,21 @@ pub(crate) fn refused(outcome: PostOutcome, id: &MessageId) -> Failure {
             Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("there is no message {parent} to answer"))
                 .detail("message", &parent)
         }
-        PostOutcome::Fenced(run) => Failure::new(exit::FENCED, "FENCED", format!("run {run} is over: it posts nothing any more"))
+        PostOutcome::Fenced(run) => Failure::new(exit::FENCED, "FENCED", format!("run {run} has ended and cannot post messages"))
             .detail("run", &run)
             .hint("outside of the run: unset BANKSMAN_RUN BANKSMAN_RUN_EPOCH"),
         PostOutcome::TargetOver(task, status) => {
-            Failure::new(exit::USAGE, "TARGET_OVER", format!("task {task} is {status}: nobody would read it"))
+            Failure::new(exit::USAGE, "TARGET_OVER", format!("task {task} is {status}: no run would read the message"))
                 .detail("task", &task)
-                .hint(format!("let it run again first: banksman tasks retry {task}"))
+                .hint(format!("retry it first: banksman tasks retry {task}"))
         }
         PostOutcome::MailboxFull(task) => Failure::new(
             exit::LOCKED,
             "MAILBOX_FULL",
-            format!("the mailbox of task {task} holds {MAILBOX_LIMIT} messages already"),
+            format!("the mailbox of task {task} is full: it holds {MAILBOX_LIMIT} messages"),
         )
         .detail("task", &task)
-        .hint(format!("see them with: banksman mailbox list --task {task}")),
+        .hint(format!("list them: banksman mailbox list --task {task}")),
         other @ (PostOutcome::Posted(_) | PostOutcome::AlreadyPosted(_)) => Failure::unexpected(&other),
     }
 }

@@ -17,23 +17,23 @@ use crate::views::bus::MessageView;
 
 /// Read messages, oldest first.
 ///
-/// What tasks wait for (PROGRESS), that they wait no more (FACT) and how they ended (FACT) is part of it: these messages follow from the
-/// event log, have `banksman` as their author, and are not counted by `bus stats`.
+/// Includes messages that are derived from the event log, with `banksman` as their author: what a task waits for (PROGRESS), the end of
+/// the wait and the end of the task (FACT). `bus stats` does not count them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman bus read --last 20\n  banksman bus read --follow --type QUESTION --type ERROR\n  banksman bus read --since 1234 --task 'Add login' --json"
 )]
 pub(super) struct Read {
-    /// Go on with what is posted from now on
+    /// Follow: also print new messages as they are posted
     #[arg(short, long)]
     follow: bool,
-    /// Only what came after this number
+    /// Only messages after this number
     #[arg(long, value_name = "SEQ")]
     since: Option<i64>,
-    /// Only the last so many
+    /// Only the last N messages
     #[arg(long, value_name = "N", conflicts_with_all = ["since", "limit"])]
     last: Option<usize>,
-    /// Only the first so many
+    /// Only the first N messages
     #[arg(long, value_name = "N", conflicts_with = "follow")]
     limit: Option<usize>,
     #[command(flatten)]
@@ -43,10 +43,10 @@ pub(super) struct Read {
 /// Which messages.
 #[derive(Debug, Args)]
 pub(super) struct Which {
-    /// Only of this type; may be given several times
+    /// Only messages of this type; may be given several times
     #[arg(long = "type", value_name = "TYPE")]
     kinds: Vec<MessageType>,
-    /// Only about this task
+    /// Only messages about this task
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
 }

@@ -10,8 +10,8 @@ use crate::views::bus::{BusStats, TypeView};
 
 /// Count the messages, and show how long their senders waited for the store.
 ///
-/// An attempt that is not the first one is a retry: another process kept the store for longer than bus.lock_timeout. Messages that were given up
-/// are not on the bus and are not counted.
+/// Every attempt after the first is a retry: another process held the store for longer than bus.lock_timeout. Messages that could not be
+/// posted are not on the bus and are not counted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman bus stats\n  banksman bus stats --json")]
 pub(super) struct Stats {}

@@ -41,15 +41,17 @@ pub(super) fn of(client: &Client, reader: &mut Reader, task: &TaskId) -> Result<
     runs.sort_by_key(|run| run.epoch);
     let mut text = String::new();
     let hidden = runs.len().saturating_sub(ATTEMPTS);
-    if hidden > 0 {
-        text.push_str(&format!("\n  {DIM}{hidden} earlier attempts{DIM:#}"));
+    match hidden {
+        0 => {}
+        1 => text.push_str(&format!("\n  {DIM}1 earlier attempt{DIM:#}")),
+        several => text.push_str(&format!("\n  {DIM}{several} earlier attempts{DIM:#}")),
     }
     for run in &runs[hidden..] {
         let how = run.ended.as_ref().map_or_else(
-            || "still runs".into(),
-            |ended| format!("{} after {}", ended.ending, format::span(ended.at - run.started.wall)),
+            || "running, started".into(),
+            |ended| format!("{} after {},", ended.ending, format::span(ended.at - run.started.wall)),
         );
-        text.push_str(&format!("\n  {DIM}attempt {}:{DIM:#} {how}, {}", run.attempt + 1, format::ago(run.started.wall)));
+        text.push_str(&format!("\n  {DIM}attempt {}:{DIM:#} {how} {}", run.attempt + 1, format::ago(run.started.wall)));
     }
     let log = runs.last().map(|run| LogEnd::new(client.project(), rows.tasks.get(task), run).lines(LINES));
     let width = terminal::stderr_width().map_or(usize::MAX, |width| width.saturating_sub(4));

@@ -29,7 +29,7 @@ const ALL: i64 = 100;
 subcommands! {
     /// Answer decisions: questions that only a person can answer.
     ///
-    /// A task that could not be recovered, or an action that failed five times, waits for one.
+    /// A task that could not be recovered waits for a decision, and so does an action that failed five times.
     #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions resolve d-120 1\n  banksman decisions review")]
     pub(crate) noun Decisions {
         List(List),
@@ -43,7 +43,7 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman decisions list\n  banksman decisions list --all")]
 struct List {
-    /// Also the last ones that were answered or withdrawn
+    /// Also list the last answered or withdrawn decisions
     #[arg(long)]
     all: bool,
 }
@@ -56,7 +56,7 @@ struct Show {
     decision: String,
 }
 
-/// Answer a question. What the option says is done at once, and only once.
+/// Answer a question. The chosen option takes effect at once, and only once.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman decisions resolve d-120 1\n  banksman decisions resolve d-120 --recommended --note 'the server is back'"
@@ -67,10 +67,10 @@ struct Resolve {
     /// The number of the option
     #[arg(required_unless_present = "recommended")]
     option: Option<u32>,
-    /// Take the option that is recommended
+    /// Choose the recommended option
     #[arg(long, conflicts_with = "option")]
     recommended: bool,
-    /// What to say beside it
+    /// A note to record with the answer
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
@@ -81,7 +81,7 @@ impl List {
         let decisions = if self.all { reader.view().last_decisions(ALL)? } else { open(&mut reader)? };
         let views: Vec<_> = decisions.iter().map(DecisionView::from).collect();
         let human = if decisions.is_empty() {
-            format!("{DIM}nothing waits for a decision{DIM:#}")
+            format!("{DIM}no open decisions{DIM:#}")
         } else {
             table::render(&["ID", "STATE?", "RAISED>?", "QUESTION~"], decisions.iter().map(view::row).collect())
         };
@@ -185,7 +185,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Decision, Failure> {
 fn unknown(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "DECISION_NOT_FOUND", format!("there is no decision {name:?}"))
         .detail("decision", &name)
-        .hint("banksman decisions list shows those that wait for an answer")
+        .hint("list open decisions: banksman decisions list")
 }
 
 fn over(decision: &Decision) -> Failure {
@@ -193,7 +193,9 @@ fn over(decision: &Decision) -> Failure {
         State::Resolved(answer) => {
             format!("decision {} was answered by {} with option {}", decision.id, answer.by, answer.option)
         }
-        State::Withdrawn { .. } | State::Open => format!("decision {} was withdrawn: what it was about has changed", decision.id),
+        State::Withdrawn { .. } | State::Open => {
+            format!("decision {} was withdrawn, because its subject has changed", decision.id)
+        }
     };
     Failure::new(exit::USAGE, "DECISION_OVER", message).details(&DecisionView::from(decision))
 }

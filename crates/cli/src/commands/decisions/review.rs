@@ -14,8 +14,8 @@ use crate::views::decisions::DecisionView;
 /// Go through all open questions, one after the other.
 ///
 /// Each question comes with the history of its task and the end of its log. Type the number of an option, Enter for the recommended one, l
-/// for the whole log, d for what was changed, o for a shell in its workspace, n to add a note to the answer, s to leave the question for
-/// later, q to stop. What is answered is done at once.
+/// for the full log, d for the diff, o for a shell in its workspace, n to add a note to the answer, s to skip the question, q to stop. Each
+/// answer takes effect at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman decisions review")]
 pub(super) struct Review {}
@@ -44,14 +44,14 @@ impl Review {
         let mut reader = client.reader()?;
         let questions = open(&mut reader)?;
         if context.printer.json && std::io::stdin().is_terminal() {
-            return Err(Failure::usage("a review is a conversation, which --json cannot have")
+            return Err(Failure::usage("decisions review does not support --json on a terminal")
                 .hint("banksman decisions list --json, then banksman decisions resolve ID N"));
         }
         let mut lines = std::io::stdin().lock().lines();
         let mut done: Vec<Decision> = Vec::new();
         let total = questions.len();
         let closed = || {
-            Failure::usage("nothing can be answered: stdin is closed")
+            Failure::usage("cannot read an answer: stdin is closed")
                 .hint("banksman decisions list, then banksman decisions resolve ID N")
         };
         let mut is_first = true;
@@ -66,7 +66,7 @@ impl Review {
                 let numbers = question.question.options.len();
                 let recommended = question.question.recommended;
                 let more = if task.is_some() { "l log, d diff, o open, " } else { "" };
-                let keys = format!("1 to {numbers}, Enter for {recommended}, {more}n note, s for later, q to stop:");
+                let keys = format!("1 to {numbers}, Enter for {recommended}, {more}n note, s to skip, q to stop:");
                 context.printer.note(&format!("{DIM}{keys}{DIM:#}"));
                 let Some(line) = lines.next() else {
                     if is_first {
@@ -109,8 +109,7 @@ impl Review {
         }
         let left = open(&mut reader)?.len();
         let view = Reviewed { resolved: done.iter().map(DecisionView::from).collect(), left };
-        let human =
-            if total == 0 { "nothing waits for a decision".into() } else { format!("{} answered, {left} left", done.len()) };
+        let human = if total == 0 { "no open decisions".into() } else { format!("{} answered, {left} left", done.len()) };
         context.printer.result(&view, human)
     }
 }

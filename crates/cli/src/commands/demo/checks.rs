@@ -31,7 +31,7 @@ impl Check {
     pub(super) fn line(&self) -> String {
         match self.holds {
             true => format!("{GREEN}✓{GREEN:#} {}", self.text),
-            false => format!("{RED}✗ NOT SO:{RED:#} {} {DIM}({}){DIM:#}", self.text, self.problems.join("; ")),
+            false => format!("{RED}✗ FAILED:{RED:#} {} {DIM}({}){DIM:#}", self.text, self.problems.join("; ")),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn all(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, Fail
     Ok(vec![
         Check::new(
             "tasks",
-            format!("{completed} of {} tasks completed, {} of them added by another", tasks.len(), audit.children),
+            format!("{completed} of {} tasks completed, {} of them added by another task", tasks.len(), audit.children),
             [
                 (completed == tasks.len(), format!("{} did not", tasks.len() - completed)),
                 (
@@ -69,29 +69,29 @@ pub(super) fn all(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, Fail
         ),
         Check::new(
             "runs",
-            format!("{} crashed and was run again; no run was doubled, none was lost", audit.crashed.join(", ")),
+            format!("{} crashed and was retried; no run was started twice, none was lost", audit.crashed.join(", ")),
             [
                 (audit.crashed.len() == 1, format!("{} crashed", audit.crashed.len())),
                 (
                     audit.runs == tasks.len() + again && runs.len() == audit.runs + audit.never_begun,
                     format!("{} runs, {} kept", audit.runs, runs.len()),
                 ),
-                (audit.doubled == 0, format!("{} ran twice at a time", audit.doubled)),
+                (audit.doubled == 0, format!("{} ran twice at the same time", audit.doubled)),
             ],
         ),
         Check::new(
             "order",
-            format!("nothing began before what it waits for; at most {slots} of {SLOTS} slots were taken"),
+            format!("no task began before its dependencies; at most {slots} of {SLOTS} slots were taken"),
             [(audit.early == 0, format!("{} began too early", audit.early)), (slots <= SLOTS, "too many slots".into())],
         ),
         Check::new(
             "sessions",
             format!(
-                "the runner was killed at {:.1} s; its {orphans} sessions went on and were adopted",
+                "the runner was killed at {:.1} s; its {orphans} sessions continued and were adopted",
                 killed_at as f64 / 1_000.0
             ),
             [
-                (observed.alive_after_kill > 0, "none lived when the runner was dead".into()),
+                (observed.alive_after_kill > 0, "no session was alive when the runner was dead".into()),
                 (adopted == orphans, format!("{adopted} were adopted")),
                 (ended_well == orphans, format!("{ended_well} ended well")),
             ],

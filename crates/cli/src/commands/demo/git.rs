@@ -56,11 +56,11 @@ pub(super) fn run(stage: &mut Stage) -> Result<Observed, Failure> {
     let runner = stage.spawn_banksman(&["run"])?;
     let mut spans = vec![RunnerSpan { name: "runner 1", from: now(), to: now(), is_killed: false }];
     let event = stage.until(|seen| of_kind(seen, "workspace:made"))?;
-    stage.narrate(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in a worktree of its own"));
+    stage.narrate(event.wall, &format!("{CYAN}a runner starts{CYAN:#}; each task works in its own worktree"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Add search"))?;
-    stage.narrate(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and goes on in the same worktree"));
+    stage.narrate(event.wall, &format!("{BOLD}Add search{BOLD:#} {RED}crashes{RED:#}, and continues in the same worktree"));
     let event = stage.until(|seen| of_kind(seen, "landing:landed"))?;
-    stage.narrate(event.wall, &format!("the first work has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
+    stage.narrate(event.wall, &format!("the first task has {GREEN}landed{GREEN:#}: checked as one commit on top of main"));
     // The commit of the next landing is made and not checked yet.
     let landed = event.id;
     let built = stage.until(|seen| seen.iter().find(|event| event.id > landed && event.kind == "landing:built").cloned())?;
@@ -74,17 +74,14 @@ pub(super) fn run(stage: &mut Stage) -> Result<Observed, Failure> {
     stage
         .narrate(event.wall, &format!("{YELLOW}a conflict{YELLOW:#} goes back to its author, with the conflict in the worktree"));
     let event = stage.until(|seen| sent_back(seen, "the check fails"))?;
-    stage.narrate(
-        event.wall,
-        &format!("{YELLOW}a failed check{YELLOW:#} goes back: both services are right alone, and wrong together"),
-    );
+    stage.narrate(event.wall, &format!("{YELLOW}a failed check{YELLOW:#} goes back: each service passes alone, but not both"));
     if let Some(process) = stage.identify(runner.pid()) {
         stage.until_death(&[&process])?;
     }
     spans[1].to = now();
     let status = runner.end()?;
     stage.catch_up()?;
-    stage.narrate(now(), "everything has landed, and the runner leaves");
+    stage.narrate(now(), "everything has landed; the runner exits");
     Ok(Observed { spans, tip_at_kill, status })
 }
 
@@ -158,14 +155,10 @@ pub(super) fn checks(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, F
                 ),
             ],
         ),
-        Check::new(
-            "tested",
-            "every commit that landed passes the check, as it is".into(),
-            [(red.is_empty(), format!("{red:?} do not"))],
-        ),
+        Check::new("tested", "every landed commit passes the check".into(), [(red.is_empty(), format!("{red:?} do not"))]),
         Check::new(
             "returned",
-            format!("{} times work came back to its author; both lines of NEWS are there", of("task:sent_back")),
+            format!("work was sent back to its author {} times; NEWS has both lines", of("task:sent_back")),
             [
                 (news.contains("Announce mail") && news.contains("Announce chat"), format!("NEWS is {news:?}")),
                 (of("task:sent_back") >= 2, "not twice".into()),
@@ -178,7 +171,7 @@ pub(super) fn checks(stage: &Stage, observed: &Observed) -> Result<Vec<Check>, F
         ),
         Check::new(
             "saved",
-            format!("the worktrees are gone, and what they had is in {saved} saved states"),
+            format!("the worktrees were removed, and their content is in {saved} saved states"),
             [(worktrees == 0, format!("{worktrees} are left")), (saved >= total, format!("only {saved}"))],
         ),
         Check::new(

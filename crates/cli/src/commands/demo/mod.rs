@@ -23,14 +23,14 @@ use checks::Check;
 use stage::Stage;
 use story::{SLOTS, TASKS};
 
-/// Run a demonstration: a backlog that survives crashes, a kill -9 of its runner, a process that hides, and agents that hang.
+/// Run a demonstration: a backlog that survives crashes, a kill -9 of its runner, a hidden process, and agents that hang.
 ///
-/// Makes a temporary project, runs a dozen real tasks in it, draws what happened when, checks it against the store and
-/// /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.
+/// Creates a temporary project, runs a dozen real tasks in it, draws their timeline, checks the results against the store
+/// and /proc, and removes the project again. Exits with 1 if a check fails. Needs no agent and no network.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman demo\n  banksman demo --git")]
 pub(crate) struct Demo {
-    /// Worktrees and the merge queue: eight tasks change one repository at the same time
+    /// Demonstrate worktrees and the merge queue: eight tasks change one repository at the same time
     #[arg(long)]
     git: bool,
 }
@@ -57,7 +57,7 @@ impl Demo {
         let timeline = Timeline::of(stage.seen(), &stage.ends()?, &observed.spans);
         let checks = checks::all(&stage, &observed)?;
         drop(stage);
-        show(context, &timeline, &checks, "Your turn: banksman init, then banksman tasks add TITLE --run COMMAND")
+        show(context, &timeline, &checks, "Next: banksman init, then banksman tasks add TITLE --run COMMAND")
     }
 }
 
@@ -71,8 +71,7 @@ fn land(context: &Context) -> ExitResult {
     let timeline = Timeline::of(stage.seen(), &stage.ends()?, &observed.spans);
     let checks = git::checks(&stage, &observed)?;
     drop(stage);
-    let next =
-        "Your turn: banksman config set --user landing.check COMMAND, then banksman tasks add TITLE --worktree --run COMMAND";
+    let next = "Next: banksman config set --user landing.check COMMAND, then banksman tasks add TITLE --worktree --run COMMAND";
     show(context, &timeline, &checks, next)
 }
 
@@ -80,7 +79,7 @@ fn land(context: &Context) -> ExitResult {
 fn show(context: &Context, timeline: &Timeline, checks: &[Check], next: &str) -> ExitResult {
     let holds = checks.iter().all(|check| check.holds);
     let lines: Vec<String> = checks.iter().map(Check::line).collect();
-    let last = if holds { next } else { "This must not happen." };
+    let last = if holds { next } else { "A check has failed: this is a bug in banksman." };
     let human = format!("\n{}\n\n{}\n\n{DIM}{last}{DIM:#}", picture::draw(timeline, Axis::Elapsed, WIDTH), lines.join("\n"));
     context.printer.print(&Shown { holds, checks, timeline: timeline.view() }, human);
     Ok(if holds { exit::OK } else { exit::ERROR })

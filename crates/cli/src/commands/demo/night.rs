@@ -36,23 +36,24 @@ pub(super) fn run(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<(), 
     }
     spans.push(RunnerSpan { name: "runner 4", from: now(), to: now(), is_killed: false });
     let runner = stage.spawn_banksman(&["run"])?;
-    stage.narrate(now(), &format!("{CYAN}night falls{CYAN:#}: three agents, and nobody who looks at them"));
+    stage.narrate(now(), &format!("{CYAN}three agents run overnight{CYAN:#}, without supervision"));
 
     let event = stage.until(|seen| task(seen, "task:restarting", "Fix the test"))?;
-    stage.narrate(event.wall, &format!("{BOLD}Fix the test{BOLD:#} stops without a word, and is {YELLOW}restarted{YELLOW:#}"));
+    stage.narrate(event.wall, &format!("{BOLD}Fix the test{BOLD:#} exits without a result, and is {YELLOW}restarted{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:nudged", "Refactor"))?;
     stage.narrate(event.wall, &format!("{BOLD}Refactor{BOLD:#} shows no activity, and is {YELLOW}nudged{YELLOW:#}"));
     let event = stage.until(|seen| task(seen, "task:recovered", "Refactor"))?;
-    stage.narrate(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and says that it is done"));
+    stage.narrate(event.wall, &format!("{BOLD}Refactor{BOLD:#} {GREEN}recovers{GREEN:#}, and reports that it is done"));
     let event = stage.until(|seen| of_kind(seen, "escalate"))?;
-    stage.narrate(event.wall, &format!("{BOLD}Upgrade{BOLD:#} is {RED}beyond help{RED:#}: it is ended, and a person is asked"));
+    stage
+        .narrate(event.wall, &format!("{BOLD}Upgrade{BOLD:#} {RED}does not react{RED:#}: it is ended, and a person must decide"));
 
     let decision = stage.until(|seen| of_kind(seen, "decision:raised"))?;
     let id = DecisionId::from(Seq(decision.id.0));
     // People need a moment.
     std::thread::sleep(Duration::from_millis(500));
     stage.run(&["decisions", "resolve", id.as_str(), "--recommended"])?;
-    stage.narrate(now(), &format!("the person says: try again      {DIM}$ banksman decisions resolve {id} 1{DIM:#}"));
+    stage.narrate(now(), &format!("the person decides: retry     {DIM}$ banksman decisions resolve {id} 1{DIM:#}"));
     stage.until(|seen| task(seen, "task:complete", "Upgrade"))?;
     stage.until(|seen| TASKS.iter().all(|(title, ..)| task(seen, "task:complete", title).is_some()).then(|| seen[0].clone()))?;
     runner.stop()?;
@@ -60,6 +61,6 @@ pub(super) fn run(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<(), 
         span.to = now();
     }
     stage.catch_up()?;
-    stage.narrate(now(), "all is done, and it is still dark");
+    stage.narrate(now(), "all tasks are done");
     Ok(())
 }

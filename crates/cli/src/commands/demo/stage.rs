@@ -153,7 +153,7 @@ impl Stage {
     /// Reads new events, or sleeps until there are some.
     fn wait(&mut self, watched: &[OwnedFd], start: Instant) -> Result<(), Failure> {
         if start.elapsed() > DEADLINE {
-            return Err(Failure::new(exit::ERROR, "DEMO", "the demo waited in vain for something to happen"));
+            return Err(Failure::new(exit::ERROR, "DEMO", "the demo timed out waiting for an event"));
         }
         let events = self.follower.next(&EventFilter::default())?;
         let watched: Vec<_> = watched.iter().map(AsFd::as_fd).collect();

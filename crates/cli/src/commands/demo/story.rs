@@ -106,22 +106,22 @@ pub(super) fn run(stage: &mut Stage) -> Result<Observed, Failure> {
     );
     let event = stage.until(|seen| of_kind(seen, "demo:hidden"))?;
     let pid = event.data["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).unwrap_or_default();
-    let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the process that hides", pid))?;
+    let hidden = stage.identify(pid).ok_or_else(|| Failure::system("find the hidden process", pid))?;
     stage.narrate(event.wall, &format!("{BOLD}Browser tests{BOLD:#} hides process {pid} behind setsid and env -i"));
     let event = stage.until(|seen| task(seen, "task:started", "Minimise"))?;
     stage.narrate(event.wall, &format!("{BOLD}Fuzzing{BOLD:#} adds {BOLD}Minimise{BOLD:#}, and lends it its slot"));
     let event = stage.until(|seen| task(seen, "task:restarting", "Unit tests"))?;
-    stage.narrate(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is run again"));
+    stage.narrate(event.wall, &format!("{BOLD}Unit tests{BOLD:#} {RED}crashes{RED:#}, and is retried"));
     stage.until(|seen| of_kind(seen, "demo:testing"))?;
 
     let orphans = orphans(stage)?;
     spans[0].to = runner.kill()?;
     let alive_after_kill = orphans.iter().filter(|orphan| is_alive(stage, orphan)).count();
-    let text = format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} of its sessions live, and go on without it");
+    let text = format!("{RED}kill -9 of the runner{RED:#}; {alive_after_kill} of its sessions continue without it");
     stage.narrate(spans[0].to, &text);
     stage.until_death(&orphans.iter().map(|orphan| &orphan.process).collect::<Vec<_>>())?;
     let ended = orphans.iter().find(|orphan| !is_alive(stage, orphan)).map_or("one", |orphan| &orphan.title);
-    stage.narrate(now(), &format!("{BOLD}{ended}{BOLD:#} ends while nobody is there; its keeper writes down how"));
+    stage.narrate(now(), &format!("{BOLD}{ended}{BOLD:#} ends without a runner; its keeper records the exit status"));
 
     let statuses = finish(stage, &mut spans)?;
     night::run(stage, &mut spans)?;
@@ -138,15 +138,13 @@ fn finish(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<Vec<Option<i
     stage.narrate(now(), &format!("{CYAN}two runners start{CYAN:#}, and share the sessions and the slots"));
     let event = stage.until(|seen| task(seen, "task:adopted", "Minimise"))?;
     let adopted = stage.seen().iter().filter(|event| event.kind == "task:adopted").count();
-    stage.narrate(event.wall, &format!("{YELLOW}{adopted} sessions adopted{YELLOW:#}, and what had ended is reported"));
+    let sessions = if adopted == 1 { "session" } else { "sessions" };
+    stage.narrate(event.wall, &format!("{YELLOW}{adopted} {sessions} adopted{YELLOW:#}, and ended sessions are recorded"));
     let event = stage.until(|seen| task(seen, "task:started", "Deploy"))?;
     let last =
         stage.seen().iter().filter(|other| other.kind == "task:complete" && other.id < event.id).map(|other| other.wall).max();
     let after = (event.wall - last.unwrap_or(event.wall)).as_ms();
-    stage.narrate(
-        event.wall,
-        &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after the last of all that it waits for"),
-    );
+    stage.narrate(event.wall, &format!("{BOLD}Deploy{BOLD:#} starts {GREEN}{after} ms{GREEN:#} after its last dependency"));
     let mut statuses = Vec::new();
     for (index, runner) in runners.into_iter().enumerate() {
         if let Some(process) = stage.identify(runner.pid()) {
@@ -156,7 +154,7 @@ fn finish(stage: &mut Stage, spans: &mut Vec<RunnerSpan>) -> Result<Vec<Option<i
         statuses.push(runner.end()?);
     }
     stage.catch_up()?;
-    stage.narrate(now(), "nothing is left to do, and the runners leave");
+    stage.narrate(now(), "all tasks are done; the runners exit");
     Ok(statuses)
 }
 

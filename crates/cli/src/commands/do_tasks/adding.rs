@@ -144,7 +144,7 @@ fn continue_task(client: &Client, task: &Task, revision: &Option<Revision>, plac
     let (request, said) = match (status, place.land().filter(|_| is_checked)) {
         (Status::Failed, _) => {
             let retry = TaskRequest::Retry { id };
-            let said = "failed before, and is tried again";
+            let said = "failed before, queued for retry";
             match revision {
                 None => (retry, said.to_owned()),
                 Some(revision) => {
@@ -166,7 +166,7 @@ fn continue_task(client: &Client, task: &Task, revision: &Option<Revision>, plac
         (Status::Completed | Status::Review, _) => return Ok(format!("{status} already{}", unused(&retry()))),
         (Status::Landing, _) => return Ok(format!("{status} already{}", unused(", because its work lands"))),
         _ if task.live().is_some() => return Ok(format!("{status} already{}", unused(BY_RUN))),
-        _ => return Ok(format!("{status} already{}", unused(", because somebody works on it"))),
+        _ => return Ok(format!("{status} already{}", unused(", because a person works on it"))),
     };
     match client.request(request)? {
         TaskOutcome::Stepped(..) | TaskOutcome::Kept(_) => Ok(said),

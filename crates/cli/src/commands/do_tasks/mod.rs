@@ -22,12 +22,12 @@ use std::path::Path;
 /// The agents that are tried in this order if none is named.
 const KNOWN: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
 
-/// Have tasks done by agents: add them, run them until nothing is left to do, and report.
+/// Have agents do tasks: add the tasks, run them until nothing is left to do, and report.
 ///
-/// Each TASK is a title; a single Markdown file stands for its open boxes, `- [ ] TITLE`, with the indented text below as the prompt. Makes
-/// a project if there is none, and asks before agents are trusted. Every task has a git worktree of its own; with a check its work lands
-/// through the merge queue, without one it waits in review. Given again, the same titles go on where they were: unfinished tasks without a run in progress take over a
-/// prompt that was edited, and another --agent.
+/// Each TASK is a title; a single Markdown file stands for its open boxes, `- [ ] TITLE`, with the indented text below as the prompt. Creates
+/// a project if none exists, and asks before agents are trusted. Every task has its own git worktree; with a check its work lands
+/// through the merge queue, without one it waits in review. Run again with the same titles, the command continues: unfinished tasks without a
+/// run in progress take over an edited prompt and another --agent.
 ///
 /// Exits with 0 if all these tasks are completed, else with 7.
 #[derive(Debug, Args)]
@@ -38,13 +38,13 @@ pub(crate) struct Do {
     /// The titles of the tasks, or one Markdown file
     #[arg(required = true, value_name = "TASK|FILE")]
     tasks: Vec<String>,
-    /// The agent [default: agents.default, or the first that is installed]
+    /// The agent [default: agents.default, or the first installed agent]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// The command that work must pass before it lands; it is stored as landing.check
+    /// The command that work must pass before it lands; stored as landing.check
     #[arg(long, value_name = "CMD")]
     check: Option<String>,
-    /// How many tasks run at a time, at most
+    /// The maximum number of tasks that run at a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_runs: Option<u32>,
 }
@@ -74,7 +74,7 @@ impl Do {
             let found = KNOWN.iter().find(|name| is_there(name)).map(|name| (*name).to_owned());
             return found.ok_or_else(|| {
                 Failure::new(exit::NOT_FOUND, "NO_AGENT", "no agent program is installed")
-                    .hint("banksman agents check claude tells how to install one")
+                    .hint("to install one: banksman agents check claude")
             });
         };
         tasks::agents::work(config, &named, String::new())?;
@@ -91,5 +91,5 @@ fn not_installed(config: &Config, name: &str) -> Failure {
     let install = profile.and_then(|profile| profile.install.clone());
     Failure::new(exit::NOT_FOUND, "AGENT_NOT_INSTALLED", format!("the program of agent {name} is not installed: {program}"))
         .detail("agent", &name)
-        .hint(install.unwrap_or_else(|| format!("set program in [agent.{name}] to where it is")))
+        .hint(install.unwrap_or_else(|| format!("set program in [agent.{name}] to its path")))
 }

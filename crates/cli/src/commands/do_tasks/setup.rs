@@ -42,7 +42,7 @@ pub(super) fn project(context: &Context) -> Result<Project, Failure> {
             let here = context.directory();
             let top = Repository::of(&here).ok().flatten().and_then(|repository| repository.top().map(Path::to_owned));
             let project = Project::init_at(&top.unwrap_or(here), context.store_url()?)?;
-            context.printer.note(&format!("{DIM}made a project in {}{DIM:#}", project.root().display()));
+            context.printer.note(&format!("{DIM}created a project in {}{DIM:#}", project.root().display()));
             Ok(context.project()?)
         }
         found => Ok(found?),
@@ -91,12 +91,12 @@ pub(super) fn announce(context: &Context, project: &Project, agents: &str, place
         let pays = pays.map(|pays| format!(", paid by {pays}")).unwrap_or_default();
         note(format!("agent   {BOLD}{name}{BOLD:#}, permission level {}{pays}", profile.level.as_str()));
         if let (Login::No, Some(fix)) = (login, &profile.login) {
-            note(format!("{YELLOW}note:{YELLOW:#}   {name} says that it is not logged in: {fix}"));
+            note(format!("{YELLOW}note:{YELLOW:#}   {name} is not logged in: {fix}"));
         }
     }
     let Place::Worktrees { target } = place else {
         note(format!(
-            "{YELLOW}note:{YELLOW:#}   there is no git repository with a commit here: agents work in this directory, side by side"
+            "{YELLOW}note:{YELLOW:#}   there is no git repository with a commit here: all agents work in this directory at the same time"
         ));
         return;
     };

@@ -27,17 +27,17 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let is_worked_on = is_run || task.is_some_and(|task| works_on(task, grant.epoch));
         let holder = &grant.claim.holder;
         let text = || match task {
-            Some(_) => format!("lock {name} is held by {holder}, who does not work on the task"),
-            None => format!("lock {name} is held by {holder}, and there is no such task"),
+            Some(_) => format!("lock {name} is held by {holder}, which does not work on the task"),
+            None => format!("lock {name} is held by {holder}, but its task does not exist"),
         };
         let free = || format!("banksman locks release {} --force", format::quoted(name));
         (is_still_held && !is_worked_on && grant.offer.is_none()).then(|| Entry::new(text()).solved_by(free()))
     };
     let entries = held.iter().filter_map(entry).collect();
     let fine = match held.len() {
-        0 => "nobody works on a task".to_owned(),
-        1 => "1 task lock is held, by the one who works on the task".into(),
-        several => format!("{several} task locks are held, each by the one who works on the task"),
+        0 => "no task lock is held".to_owned(),
+        1 => "1 task lock is held, by the run or person that works on the task".into(),
+        several => format!("{several} task locks are held, each by the run or person that works on the task"),
     };
     Ok(Finding::notes("claims", &fine, entries))
 }

@@ -15,7 +15,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     let (project, fix) = (&examination.project, examination.fix);
     // Every command sets the modes when it opens the project, so setting these has failed.
     let too_open = private::too_open(project.folder()).into_iter().map(|(path, mode)| {
-        Entry::new(format!("{} can be used by others (mode {mode:o})", path.display()))
+        Entry::new(format!("{} is accessible to other users (mode {mode:o})", path.display()))
             .solved_by(format!("chmod go= {}", path.display()))
     });
     let deserted = Exchange::open(&project.run_dir()).map_or(0, |sockets| match fix {
@@ -23,8 +23,8 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         false => sockets.deserted(MOST_SOCKETS).len(),
     });
     let sockets = (deserted > 0).then(|| {
-        let entry = Entry::new(format!("sockets of processes that were killed: {deserted}"));
-        if fix { entry.fixed("they were removed") } else { entry.fixable() }
+        let entry = Entry::new(format!("sockets of killed processes: {deserted}"));
+        if fix { entry.fixed("removed") } else { entry.fixable() }
     });
     let known = examination.reader.view().load(&[Key::Runners].into())?.tables.backlog.runners;
     let known: Vec<_> = known.into_values().map(|runner| runner.process).collect();
@@ -33,8 +33,8 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         false => life_file::dead(directory, &known).len(),
     });
     let life_files = (dead > 0).then(|| {
-        let entry = Entry::new(format!("files of runners that were killed: {dead}"));
-        if fix { entry.fixed("they were removed") } else { entry.fixable() }
+        let entry = Entry::new(format!("files of killed runners: {dead}"));
+        if fix { entry.fixed("removed") } else { entry.fixable() }
     });
-    Ok(Finding::notes("files", "they are for their owner only", too_open.chain(sockets).chain(life_files).collect()))
+    Ok(Finding::notes("files", "accessible to the owner only", too_open.chain(sockets).chain(life_files).collect()))
 }

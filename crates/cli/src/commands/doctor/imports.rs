@@ -18,13 +18,13 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let is_dead = matches!(examination.project.host().probe(&import.process), Liveness::Dead | Liveness::OtherBoot);
         let killed = || Entry::new(format!("import {id} was killed after {added} of {total} tasks"));
         if cleared.iter().any(|gone| gone.id == import.id) {
-            killed().fixed("they were cleared away")
+            killed().fixed("its tasks were removed")
         } else if is_dead {
             killed().fixable()
         } else {
-            Entry::new(format!("import {id} of process {} is at {added} of {total} tasks", import.process.pid))
+            Entry::new(format!("import {id} of process {} is in progress: {added} of {total} tasks", import.process.pid))
         }
     };
     let entries = open.values().map(entry).collect();
-    Ok(Finding::notes("imports", "none is unfinished", entries))
+    Ok(Finding::notes("imports", "no unfinished imports", entries))
 }

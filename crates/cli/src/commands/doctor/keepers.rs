@@ -20,7 +20,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         }
     });
     let fine = match asked {
-        0 => "no keeper was asked: no run lives on this machine".to_owned(),
+        0 => "no live run on this machine".to_owned(),
         1 => "the keeper of 1 run on this machine answers".into(),
         several => format!("the keepers of {several} runs on this machine answer"),
     };

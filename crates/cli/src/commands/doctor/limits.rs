@@ -25,7 +25,7 @@ pub(in crate::commands) fn differences(settings: Limits, row: Limits) -> Vec<(St
     ];
     let differing = keys.into_iter().filter(|(_, setting, applies)| setting != applies);
     let said = differing.map(|(key, setting, applies)| {
-        let text = format!("{key} is {setting} in the settings, but {applies} in the project, and that applies");
+        let text = format!("{key} is {setting} in the settings, but the project uses {applies}");
         (text, format!("banksman config set {key} {setting}"))
     });
     said.collect()

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let root = examination.project.root();
-    let failed = |error: &dyn std::fmt::Display| Entry::new(format!("git could not be asked: {error}"));
+    let failed = |error: &dyn std::fmt::Display| Entry::new(format!("git failed: {error}"));
     let entries = if examination.fix {
         match git::settle_leftovers(root) {
             Ok(settled) => settled.iter().map(fixed).collect(),
@@ -21,7 +21,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
             Err(error) => vec![failed(&error)],
         }
     };
-    Ok(Finding::faults("merges", "none was left unfinished", entries))
+    Ok(Finding::faults("merges", "no unfinished merges", entries))
 }
 
 fn left(leftover: &Leftover) -> Entry {
@@ -30,7 +30,7 @@ fn left(leftover: &Leftover) -> Entry {
         text.push_str(&format!("; the checkout at {} may be between two commits", checkout.display()));
     }
     if !leftover.locks.is_empty() {
-        text.push_str(&format!("; it has left {}", list(&leftover.locks)));
+        text.push_str(&format!("; it left {}", list(&leftover.locks)));
     }
     Entry::new(text).fixable()
 }
@@ -38,15 +38,15 @@ fn left(leftover: &Leftover) -> Entry {
 fn fixed(settled: &Settled) -> Entry {
     let mut done = Vec::new();
     if let Some(checkout) = &settled.checkout {
-        done.push(format!("the checkout at {} is where its branch is", checkout.display()));
+        done.push(format!("the checkout at {} matches its branch again", checkout.display()));
     }
     if !settled.locks.is_empty() {
         done.push(format!("removed {}", list(&settled.locks)));
     }
     if let Some(saved) = &settled.saved {
-        done.push(format!("files that were changed in that very moment are in {}", saved.display()));
+        done.push(format!("files changed during the merge are in {}", saved.display()));
     }
-    let done = if done.is_empty() { "cleared away".to_owned() } else { done.join("; ") };
+    let done = if done.is_empty() { "removed its leftovers".to_owned() } else { done.join("; ") };
     Entry::new("a merge was killed").fixed(done)
 }
 

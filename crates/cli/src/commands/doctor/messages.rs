@@ -29,7 +29,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
                     .find(|decision| matches!(&decision.question.about, About::Run { run: about, .. } if about == run));
                 let asked = asked.map(|asked| format!("; answer with: banksman decisions resolve {} N", asked.id));
                 format!(
-                    "message {id} is in the prompt of run {run}, which was claimed {since} ago and whose session was not seen yet: it holds \
+                    "message {id} is in the prompt of run {run}, which was claimed {since} ago and whose session has not been seen yet: the message holds \
                      {lock}{}",
                     asked.unwrap_or_default()
                 )
@@ -41,8 +41,8 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
                         process.pid
                     )
                 }
-                Liveness::Alive => format!("process {} sends message {id} to run {run}: it holds {lock}", process.pid),
-                Liveness::Unknown => format!("a process elsewhere sends message {id} to run {run}: it holds {lock}"),
+                Liveness::Alive => format!("process {} sends message {id} to run {run}, and holds {lock}", process.pid),
+                Liveness::Unknown => format!("a process on another machine sends message {id} to run {run}, and holds {lock}"),
             },
         };
         Some(Entry::new(text))

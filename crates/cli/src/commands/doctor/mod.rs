@@ -32,14 +32,14 @@ pub(super) use limits::differences as limit_differences;
 
 /// Check the health of the project, and repair it.
 ///
-/// Checks the structure of the store, compares the event log with the tables, and lists what dead processes have left behind.
-/// Every problem names the command that solves it, where there is one. With `--fix`, problems that need no decision of
-/// yours are solved at once, and the output says what was done. Without it nothing is changed. Exit 7 if something is
-/// wrong; what is merely stale is a note.
+/// Checks the structure of the store, compares the event log with the tables, and lists leftovers of dead processes. Every
+/// problem names the command that fixes it, if there is one. With `--fix`, problems that need no decision of yours are fixed
+/// at once, and the output says what was done. Without it nothing is changed. Exits with 7 if something is wrong; stale
+/// leftovers are notes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman doctor\n  banksman doctor --fix")]
 pub(crate) struct Doctor {
-    /// Repair what can be repaired
+    /// Repair problems that need no decision
     #[arg(long)]
     fix: bool,
 }

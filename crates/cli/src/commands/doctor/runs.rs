@@ -15,7 +15,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
         let is_dead = matches!(files.read_record(run), Ok(Found::Dead(_)));
         match &live.attended.asked {
             Some(decision) => {
-                let text = format!("run {run} of {title}: its keeper is dead, and it cannot be proven that its processes are");
+                let text = format!("run {run} of {title}: its keeper is dead, and its processes may still be alive");
                 Some(Entry::new(text).solved_by(format!("banksman decisions resolve {decision} --recommended")))
             }
             None if is_dead => {
@@ -34,9 +34,9 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     }
     let finding = if live.iter().any(|live| live.attended.asked.is_some()) { Finding::faults } else { Finding::notes };
     let fine = match live.len() {
-        0 => "no run lives".to_owned(),
-        1 => "1 run lives; its keeper was not found dead".into(),
-        several => format!("{several} runs live; none of their keepers was found dead"),
+        0 => "no live runs".to_owned(),
+        1 => "1 live run; its keeper was not found dead".into(),
+        several => format!("{several} live runs; none of their keepers was found dead"),
     };
     Ok(finding("runs", &fine, entries))
 }

@@ -13,7 +13,7 @@ const FULL_QUEUE: u32 = 50;
 
 pub(super) fn integrity(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
     let complaints = examination.reader.view().check_integrity()?;
-    Ok(faults("store", "the database has passed its own check", complaints))
+    Ok(faults("store", "the database passed its integrity check", complaints))
 }
 
 pub(super) fn event_log(examination: &mut Examination<'_>) -> Result<Finding, Failure> {
@@ -41,7 +41,7 @@ pub(super) fn server(examination: &mut Examination<'_>) -> Result<Option<Finding
 /// A task whose end has not reached all of its dependents; `None` if there is none.
 pub(super) fn fan_outs(examination: &mut Examination<'_>) -> Result<Option<Finding>, Failure> {
     let Some(task) = examination.reader.view().load(&[Key::FanOut].into())?.tables.fan_out else { return Ok(None) };
-    let said = format!("task {task} has ended, and a runner passes that on to the many tasks that wait for it");
+    let said = format!("task {task} has ended; a runner has yet to update all of its dependents");
     Ok(Some(Finding::notes("dependents", &said, vec![Entry::new(said.clone())])))
 }
 

@@ -7,7 +7,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     let entries = if examination.project.is_trusted()? {
         Vec::new()
     } else {
-        vec![Entry::new("you have not trusted the store, so nothing of it is started").solved_by("banksman trust")]
+        vec![Entry::new("the store is not trusted, so nothing is started").solved_by("banksman trust")]
     };
-    Ok(Finding::notes("trust", "you have made or trusted the store", entries))
+    Ok(Finding::notes("trust", "you created or trusted the store", entries))
 }

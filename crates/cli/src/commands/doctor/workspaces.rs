@@ -20,7 +20,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
                 entries.push(Entry::new(format!("the removal of {path} was not finished")).solved_by("banksman workspaces prune"))
             }
             State::Ready if !is_there => entries.push(
-                Entry::new(format!("{path}, where task {owner} works, is gone; its next run makes it again"))
+                Entry::new(format!("{path}, the workspace of task {owner}, is missing; the next run creates it again"))
                     .solved_by(format!("banksman workspaces remove {owner}")),
             ),
             State::Ready | State::Creating => {}
@@ -28,7 +28,7 @@ pub(super) fn check(examination: &mut Examination<'_>) -> Result<Finding, Failur
     }
     let strays = workspaces::strays(&examination.project, &rows)?;
     entries.extend(strays.iter().map(|path| {
-        Entry::new(format!("{} is a worktree of no task", path.display()))
+        Entry::new(format!("{} is a worktree without a task", path.display()))
             .solved_by(format!("git worktree remove {}", path.display()))
     }));
     Ok(Finding::notes("workspaces", "rows and directories agree", entries))

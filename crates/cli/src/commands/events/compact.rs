@@ -12,23 +12,24 @@ use crate::printer::{BOLD, DIM};
 use crate::signals::Stops;
 use crate::views::Time;
 
-/// Remove old events from the log, and keep the state that they led to.
+/// Remove old events from the log; the current state is kept.
 ///
-/// What is held, the tasks and the sections stay as they are, and `doctor` still checks them against the log. What is lost
-/// is the history before: `events` no longer shows it, and request ids of that time are forgotten. What workers, routes and
-/// blocked pipelines have yet to hear of stays, with all that came after it. Others may work meanwhile. It may be interrupted at any moment; the next one goes on from there.
+/// Locks, tasks and sections are not changed, and `doctor` still checks them against the log. The earlier history is lost: `events`
+/// no longer shows it, and request ids of that time are forgotten. Events that workers, routes or blocked pipelines have not
+/// processed yet are kept, with all later ones. The store stays in use. The command can be interrupted at any time, and
+/// continued later.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman events compact\n  banksman events compact --keep 30d --dry-run\n  banksman events compact --keep-events 10000"
 )]
 pub(super) struct Compact {
-    /// Keep the events of the last so long
+    /// Keep events younger than this
     #[arg(long, value_name = "DURATION", default_value = "7d")]
     keep: Dur,
-    /// Keep the last so many events, however old they are
+    /// Keep the last N events, whatever their age
     #[arg(long, value_name = "N", conflicts_with = "keep", value_parser = clap::value_parser!(u32).range(1..))]
     keep_events: Option<u32>,
-    /// Only say what would be taken out
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
 }
@@ -76,21 +77,26 @@ impl Compact {
             kept_since: first.as_ref().map(|event| Time(event.wall)),
             size: Sizes { before: before.bytes, after: after.bytes, free: after.free },
         };
-        let would = if self.dry_run { "would take" } else { "took" };
+        let would = if self.dry_run { "would remove" } else { "removed" };
         let mut human = match done.events {
-            0 => "no event is old enough to be taken out of the log".to_owned(),
-            1 => format!("{would} {BOLD}1{BOLD:#} event out of the log"),
-            count => format!("{would} {BOLD}{count}{BOLD:#} events out of the log"),
+            0 => "no event is old enough to be removed".to_owned(),
+            1 => format!("{would} {BOLD}1{BOLD:#} event from the log"),
+            count => format!("{would} {BOLD}{count}{BOLD:#} events from the log"),
         };
         if let Some(first) = first {
-            human.push_str(&format!("; the oldest that stays, of {left}, is of {}", format::rfc3339(first.wall)));
+            let oldest = format::local(first.wall);
+            human.push_str(&match left {
+                1 => format!("; 1 event is left, from {oldest}"),
+                left => format!("; {left} events are left, the oldest from {oldest}"),
+            });
         }
         if messages > 0 {
-            human.push_str(&format!("\nremoved {BOLD}{messages}{BOLD:#} messages that are older than bus.keep"));
+            let noun = if messages == 1 { "message" } else { "messages" };
+            human.push_str(&format!("\nremoved {BOLD}{messages}{BOLD:#} {noun} older than bus.keep"));
         }
         if let Some(unheard) = done.unheard {
             human.push_str(&format!(
-                "\nevent {unheard} and what came after it stay: a worker, a route or a blocked pipeline has yet to hear of it, by way of banksman run"
+                "\nevent {unheard} and all later events are kept: a worker, a route or a blocked pipeline has not processed it yet (banksman run does that)"
             ));
         }
         human.push_str(&format!("\n{DIM}{}{DIM:#}", size(after)));
@@ -99,13 +105,13 @@ impl Compact {
 }
 
 fn compact(context: &Context, store: &mut Store, keep: Keep) -> Result<Compacted, Failure> {
-    let stops = Stops::install().map_err(|error| Failure::system("take note of signals", error))?;
+    let stops = Stops::install().map_err(|error| Failure::system("install signal handlers", error))?;
     let printer = &context.printer;
     let done = store.compact(keep, |so_far| {
         stops.obey();
         if printer.is_watched() {
-            let upto = format::rfc3339(so_far.mark.wall);
-            printer.rewrite(&format!("took {} events out, up to {upto} …", so_far.events));
+            let upto = format::local(so_far.mark.wall);
+            printer.rewrite(&format!("events removed: {}, up to {upto} …", so_far.events));
         }
     })?;
     if printer.is_watched() {
@@ -117,8 +123,8 @@ fn compact(context: &Context, store: &mut Store, keep: Keep) -> Result<Compacted
 /// The SQLite file does not shrink: free space in it is reused before the file grows.
 fn size(size: Size) -> String {
     match size.free {
-        Some(free) => format!("the store has {}, {} of them free for what comes next", bytes(size.bytes), bytes(free)),
-        None => format!("the log has {} in the database, which makes room in it by itself", bytes(size.bytes)),
+        Some(free) => format!("the store has {}, {} of it free for new data", bytes(size.bytes), bytes(free)),
+        None => format!("the log has {} in the database, which reuses freed space", bytes(size.bytes)),
     }
 }
 

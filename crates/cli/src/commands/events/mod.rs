@@ -35,10 +35,10 @@ const LINES: usize = 20;
 /// The number of events read at a time from the end of the log.
 const WINDOW: i64 = 1_000;
 
-/// Show what has happened: the last 20 events, as sentences.
+/// Show events: the last 20, as sentences.
 ///
-/// With --json or --since it is all of them unless --limit says otherwise. The locks and slots that runs take by themselves are left out;
-/// --raw, --kind and --source show them.
+/// With --json or --since it prints all events unless --limit is given. The locks and slots of runs are left out; --raw, --kind and
+/// --source show them.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(
@@ -47,19 +47,19 @@ const WINDOW: i64 = 1_000;
 pub(crate) struct Events {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Go on with what happens from now on
+    /// Follow: also print new events
     #[arg(short, long)]
     follow: bool,
-    /// Only this kind, such as lock:acquired, or all of a category: lock: or lock:*
+    /// Only events of this kind, such as lock:acquired, or of a category: lock: or lock:*
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Only from this source, such as lock or lock:deploy
+    /// Only events from this source, such as lock or lock:deploy
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Only the last so long, such as 1h; or since a time such as 22:00 or 2026-11-15T08:00:00Z
+    /// Only events of the last DURATION, such as 1h; or since a time such as 22:00 or 2026-11-15T08:00:00Z
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Only the last so many
+    /// Only the last N events
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Show numbers, UTC times, kinds and data instead of sentences
@@ -78,12 +78,12 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman events emit deploy:done --about web --data '{\"version\": \"1.2\"}'")]
 struct Emit {
-    /// What happened, as CATEGORY:ACTION
+    /// The kind of the event, as CATEGORY:ACTION
     kind: String,
-    /// What it is about: `web` is what the pattern `deploy:done(web)` asks for [default: $BANKSMAN_HOLDER]
+    /// The subject of the event: the pattern `deploy:done(web)` matches `web` [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     about: Option<Name>,
-    /// What belongs to it, as JSON
+    /// Data of the event, as JSON
     #[arg(long, value_name = "JSON", default_value = "{}")]
     data: String,
 }
@@ -104,7 +104,7 @@ impl Events {
         // A category is valid although it is no kind.
         if let Some(Err(unknown)) = kind.as_deref().filter(|kind| !kind.ends_with(':')).map(check_kind) {
             let hint = unknown.meant.map_or_else(|| unknown.others.join(", "), |meant| format!("did you mean {meant}?"));
-            return Err(Failure::usage(format!("--kind: there are no events {:?}", unknown.kind)).hint(hint));
+            return Err(Failure::usage(format!("--kind: unknown kind {:?}", unknown.kind)).hint(hint));
         }
         let filter = EventFilter { kind, source: self.source, since };
         let is_chosen = filter.kind.is_some() || filter.source.is_some();
@@ -131,9 +131,9 @@ impl Events {
         let view = Page { events: EventView::list(&events), compacted_through };
         let human = if events.is_empty() {
             let words = if is_chosen || filter.since.is_some() || compacted.through > Seq(0) {
-                "no event is of that kind, source and time"
+                "no matching events"
             } else {
-                "nothing has happened yet"
+                "no events yet"
             };
             format!("{DIM}{words}{DIM:#}")
         } else {

@@ -139,10 +139,10 @@ fn of_pipeline(fact: &PipelineFact) -> (Style, String) {
         PipelineFact::Phase { phase, .. } => (Style::PLAIN, format!("entered phase {phase}")),
         PipelineFact::Blocked { phase, when, .. } => (YELLOW, format!("is blocked {}", side(*when, phase))),
         PipelineFact::Unblocked { phase, .. } => (YELLOW, format!("was unblocked in phase {phase}")),
-        PipelineFact::PhaseFailed { phase, error } => (YELLOW, format!("goes on after phase {phase} failed: {error}")),
+        PipelineFact::PhaseFailed { phase, error } => (YELLOW, format!("continues after phase {phase} failed: {error}")),
         PipelineFact::Warned { guard, part } => (YELLOW, format!("was warned by guard {guard}: {part}")),
         PipelineFact::Checkpoint(note) => (Style::PLAIN, format!("noted: {}", note.message)),
-        PipelineFact::Complete {} => (GREEN, "went through all its phases".into()),
+        PipelineFact::Complete {} => (GREEN, "completed all phases".into()),
         PipelineFact::Failed { phase, error, .. } => (RED, format!("failed in phase {phase}: {error}")),
         _ => (Style::PLAIN, String::new()),
     }

@@ -23,8 +23,8 @@ use crate::printer::GREEN;
 
 /// Check whether a guard holds now, and name the part that fails.
 ///
-/// Exits with 0 if it holds, else with 6. What nobody could find out does not pass, and is said to be not known. Nothing is
-/// changed, but its commands run.
+/// Exits with 0 if the guard holds, else with 6. A condition that cannot be evaluated fails, and is reported as unknown. Nothing
+/// is changed, but the commands of the guard run.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman guards check may-deploy\n  banksman guards check reviewed --runbook feature --var branch=topic --json"
@@ -32,10 +32,10 @@ use crate::printer::GREEN;
 pub(super) struct Check {
     /// The guard
     name: String,
-    /// The runbook that it is in, by name or file; needed if several have one of this name
+    /// The runbook of the guard, by name or file; needed if several runbooks have a guard of this name
     #[arg(long, value_name = "RUNBOOK")]
     runbook: Option<String>,
-    /// A variable: NAME=TEXT or NAME:=JSON; those of the pipelines that use the guard have their defaults
+    /// A variable: NAME=TEXT or NAME:=JSON; variables of the pipelines that use the guard have defaults
     #[arg(long = "var", value_name = "NAME=VALUE")]
     vars: Vec<String>,
 }
@@ -85,7 +85,7 @@ impl Check {
                 Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message)
                     .detail("name", &self.name)
                     .detail("runbooks", &runbooks)
-                    .hint("say which one with --runbook"))
+                    .hint("select one with --runbook"))
             }
             // The guard may be in the runbook that cannot be read.
             (None, _) => Err(match loaded.wrong {
@@ -99,7 +99,7 @@ impl Check {
         let near = closest(&self.name, names.iter().map(String::as_str));
         Failure::new(exit::NOT_FOUND, "GUARD_NOT_FOUND", format!("there is no guard {:?}", self.name))
             .detail("guard", &self.name)
-            .hint(near.map_or("banksman guards list shows all guards".into(), |near| format!("did you mean {near}?")))
+            .hint(near.map_or("list all guards: banksman guards list".into(), |near| format!("did you mean {near}?")))
     }
 
     /// The values that were given, and the defaults of the pipelines that use the guard.
@@ -121,8 +121,8 @@ impl Check {
         let all = known.iter().copied().collect::<Vec<_>>().join(", ");
         let hint = match closest(name, known.iter().copied()) {
             Some(near) => format!("did you mean {near}?"),
-            None if known.is_empty() => "it has none".into(),
-            None => format!("it has {all}"),
+            None if known.is_empty() => format!("guard {} has no variables", self.name),
+            None => format!("variables of guard {}: {all}", self.name),
         };
         Failure::new(exit::NOT_FOUND, "VAR_NOT_FOUND", format!("guard {} has no variable {}", self.name, format::quoted(name)))
             .detail("guard", &self.name)

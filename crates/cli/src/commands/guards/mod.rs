@@ -20,7 +20,7 @@ use crate::views::runbooks::GuardView;
 subcommands! {
     /// Check guards: conditions before or after a phase.
     ///
-    /// They are written in runbooks. What can be asked is described in docs/concepts/guards.md.
+    /// Guards are defined in runbooks. The conditions are described in docs/concepts/guards.md.
     #[command(after_help = "Examples:\n  banksman guards list\n  banksman guards check may-deploy --var branch=topic")]
     pub(crate) noun Guards {
         Check(check::Check),
@@ -32,7 +32,7 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman guards list\n  banksman guards list --runbook feature --json")]
 struct List {
-    /// Only those of this runbook, by name or file
+    /// Only the guards of this runbook, by name or file
     #[arg(long, value_name = "RUNBOOK")]
     runbook: Option<String>,
 }
@@ -73,7 +73,7 @@ impl LoadedRunbooks {
             let name = &file.name;
             context
                 .printer
-                .note(&format!("{DIM}runbook {name} is wrong, so its guards are not known: banksman runbooks check{DIM:#}"));
+                .note(&format!("{DIM}runbook {name} is invalid, so its guards are not listed: banksman runbooks check{DIM:#}"));
         }
     }
 }
@@ -86,9 +86,12 @@ impl List {
         let views = all.iter().map(|(runbook, guard)| GuardView::of(runbook, guard));
         let guards = views.collect();
         let human = if let (true, Some((file, _))) = (all.is_empty(), &loaded.wrong) {
-            format!("no guards are known: runbook {} is wrong\n{DIM}banksman runbooks check shows why{DIM:#}", file.name)
+            format!(
+                "runbook {} is invalid, so no guards can be listed\n{DIM}find the error: banksman runbooks check{DIM:#}",
+                file.name
+            )
         } else if all.is_empty() {
-            format!("no guards yet\n{DIM}docs/concepts/guards.md shows how to write one{DIM:#}")
+            format!("no guards yet\n{DIM}to write one, see docs/concepts/guards.md{DIM:#}")
         } else {
             let rows = all.iter().map(|(runbook, guard)| {
                 let (holds, otherwise) = (guard::describe(&guard.condition), guard::action(&guard.on_failure));

@@ -27,10 +27,11 @@ use crate::signals::Signals;
 use crate::views::Named;
 use crate::views::landing::EntryView;
 
-/// Land tasks or branches: put them into the merge queue, and see them through.
+/// Land tasks or branches through the merge queue.
 ///
-/// All changes of a branch, or of a task's worktree, become one commit on top of the target. That commit is checked (landing.check), and the target moves to
-/// exactly that commit. A checkout of the target is updated if nothing in it is in the way. The branch itself does not move.
+/// All changes of a branch, or of a task's worktree, become one commit on top of the target. That commit is checked (landing.check), and
+/// the target moves to exactly that commit. A checkout of the target is updated unless uncommitted changes block it. The branch
+/// itself does not move.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman land fix-login\n  banksman land 'Add login' --unchecked\n  banksman land fix-login --into release"
@@ -48,13 +49,13 @@ pub(crate) struct Land {
     /// The title of the commit of a branch [default: the subject of its last commit]
     #[arg(long)]
     title: Option<String>,
-    /// What is higher lands first
+    /// Higher priorities land first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// Only put them into the queue, and leave the rest to a runner
+    /// Only add the work to the queue; a runner lands it
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
-    /// How long to wait for another worker at most [default: locking.wait_timeout, 30m]
+    /// How long to wait for another process that works on the queue [default: locking.wait_timeout, 30m]
     #[arg(long, value_name = "DUR")]
     timeout: Option<Dur>,
 }
@@ -160,8 +161,8 @@ impl Land {
             TaskOutcome::Stepped(task::Outcome::Over(Status::Completed), task) => {
                 let workspaces = client.load(&[Key::Workspace(task.id.clone())].into())?.tables.backlog.workspaces;
                 let Some(workspace) = workspaces.get(&task.id) else {
-                    return Err(Failure::new(exit::NOT_FOUND, "NO_WORKSPACE", format!("{} has no worktree any more", task.id))
-                        .hint(format!("banksman landing list --all, or banksman recover list {}", task.id)));
+                    return Err(Failure::new(exit::NOT_FOUND, "NO_WORKSPACE", format!("{} no longer has a worktree", task.id))
+                        .hint(format!("banksman landing list --all; or banksman recover list {}", task.id)));
                 };
                 let spec = EntrySpec {
                     source: None,
@@ -213,7 +214,7 @@ impl Land {
         let id = |outcome| match outcome {
             Outcome::Added(id) | Outcome::Duplicate(id) => Ok(id),
             Outcome::Full => Err(Failure::new(exit::LOCKED, "LANDING_FULL", format!("the merge queue of {target} is full"))
-                .hint("banksman landing list shows what is in it")),
+                .hint("list its entries: banksman landing list")),
             other => Err(Failure::unexpected(&other)),
         };
         landing::enqueue(client, lander, target, specs).map_err(landing_failure)?.into_iter().map(id).collect()
@@ -274,7 +275,7 @@ impl Source {
         let Ok(id) = find::task_id(&mut reader, name) else {
             return Err(Failure::new(exit::NOT_FOUND, "BRANCH_NOT_FOUND", format!("there is no branch and no task {name:?}"))
                 .detail("branch", &name)
-                .hint("git branch lists the branches, banksman tasks list the tasks"));
+                .hint("list the branches: git branch; list the tasks: banksman tasks list"));
         };
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         task.map(|task| Source::Task(Box::new(task))).ok_or_else(|| super::unknown(name))
@@ -304,17 +305,17 @@ fn unsettled(entry: &Entry) -> Failure {
     let said = sentence(entry);
     let failure = match &entry.state {
         State::Over(LandingEnd::Returned(_)) if entry.spec.task.is_some() => Failure::new(exit::ERROR, "LANDING_RETURNED", said)
-            .hint("it is tried again by a runner; or repair it yourself: banksman tasks open TASK"),
+            .hint("a runner retries it; or fix it yourself: banksman tasks open TASK"),
         State::Over(LandingEnd::Shelved { .. }) => Failure::new(exit::ERROR, "LANDING_REVIEW", said)
             .hint("banksman tasks diff TASK; then banksman land TASK --unchecked"),
         State::Over(LandingEnd::Returned(Return::Conflict { .. })) => Failure::new(exit::ERROR, "LANDING_CONFLICT", said)
             .hint(format!("merge {} into the branch, resolve the conflict, commit, and land it again", entry.target)),
-        State::Over(_) => Failure::new(exit::ERROR, "LANDING_RETURNED", said).hint("repair it, commit, and land it again"),
+        State::Over(_) => Failure::new(exit::ERROR, "LANDING_RETURNED", said).hint("fix it, commit, and land it again"),
         State::Asking { decision, .. } => {
             Failure::new(exit::LOCKED, "LANDING_DECISION", said).hint(format!("banksman decisions show {decision}"))
         }
         State::Waiting { .. } => Failure::new(exit::LOCKED, "LANDING_WAITS", said).hint(format!(
-            "it stays in the queue: a runner, or banksman land, tries again; or banksman landing remove {}",
+            "the entry stays in the queue: a runner retries it, or land it again; to remove it: banksman landing remove {}",
             entry.id
         )),
         State::Queued | State::Candidate { .. } | State::Suspect { .. } | State::Passed { .. } => {

@@ -38,11 +38,11 @@ subcommands! {
     }
 }
 
-/// List what is in the merge queues.
+/// List the entries of the merge queues.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman landing list\n  banksman landing list --all")]
 struct List {
-    /// Also the last entries that have left a queue
+    /// Also list the last entries that have left a queue
     #[arg(long)]
     all: bool,
 }
@@ -122,7 +122,7 @@ impl Remove {
             Outcome::Stands(entry) => context.printer.result(&EntryView::from(&*entry), sentence(&entry)),
             Outcome::Late => Err(Failure::new(exit::LOCKED, "LANDING_MOVES", format!("{} is landing at this moment", entry.id))
                 .details(&EntryView::from(&entry))
-                .hint("if its worker was killed, banksman land or a runner finishes it")),
+                .hint("if the process that lands it was killed, a runner finishes it, or land it again")),
             Outcome::Unknown => {
                 Err(Failure::new(exit::USAGE, "LANDING_OVER", sentence(&entry)).details(&EntryView::from(&entry)))
             }
@@ -192,7 +192,7 @@ fn row(entry: &Entry) -> Vec<String> {
 
 fn listing(queues: &[LandingQueue]) -> String {
     if queues.is_empty() {
-        return format!("{DIM}nothing is to land{DIM:#}");
+        return format!("{DIM}the merge queues are empty{DIM:#}");
     }
     let mut parts = Vec::new();
     let mut entries: Vec<&Entry> = Vec::new();
@@ -232,7 +232,9 @@ pub(crate) fn line(entry: &Entry) -> Option<String> {
         State::Over(LandingEnd::Landed { commit, .. }) => {
             format!("{GREEN}landed{GREEN:#}     {name} on {target} as {}", commit.short())
         }
-        State::Over(LandingEnd::NoChange { .. }) => format!("{GREEN}landed{GREEN:#}     {name}: {target} had all of it"),
+        State::Over(LandingEnd::NoChange { .. }) => {
+            format!("{GREEN}landed{GREEN:#}     {name}: {target} already had all changes")
+        }
         State::Over(LandingEnd::Returned(why)) => format!("{YELLOW}returned{YELLOW:#}   {name}: {why}"),
         State::Over(LandingEnd::Shelved { reason }) => format!("{YELLOW}review{YELLOW:#}     {name}: {reason}"),
         State::Waiting { obstacle } => format!("{YELLOW}waiting{YELLOW:#}    {name} to land on {target}: {obstacle}"),
@@ -269,7 +271,9 @@ pub(crate) fn sentence(entry: &Entry) -> String {
             };
             format!("{GREEN}landed{GREEN:#} on {target} as {} ({how}): {name}", commit.short())
         }
-        State::Over(LandingEnd::NoChange { .. }) => format!("{GREEN}nothing to land{GREEN:#}: {target} has all of {name}"),
+        State::Over(LandingEnd::NoChange { .. }) => {
+            format!("{GREEN}nothing to land{GREEN:#}: {target} already has all changes of {name}")
+        }
         State::Over(LandingEnd::Returned(why)) => format!("{RED}not landed{RED:#} on {target}: {name}: {why}"),
         State::Over(LandingEnd::Shelved { reason }) => format!("{YELLOW}in review{YELLOW:#}: {name}: {reason}"),
         State::Over(LandingEnd::Removed { by }) => format!("removed from the queue of {target} by {by}: {name}"),
@@ -289,7 +293,7 @@ pub(crate) fn target_of(client: &Client, lander: &Lander, given: Option<&str>) -
     if lander.branch_tip(&branch).map_err(git_failure)?.is_none() {
         return Err(Failure::new(exit::NOT_FOUND, "BRANCH_NOT_FOUND", format!("there is no branch {branch:?} to land on"))
             .detail("branch", &branch)
-            .hint("a branch needs at least one commit; git branch lists them"));
+            .hint("a branch needs at least one commit; list the branches: git branch"));
     }
     if let Some(other) = lander.alias_of(&branch).map_err(git_failure)? {
         return Err(Failure::usage(format!("{branch} is another name of {other}")).hint(format!("--into {other}")));
@@ -320,7 +324,7 @@ fn find(reader: &mut Reader, name: &str) -> Result<Entry, Failure> {
 fn unknown(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "LANDING_NOT_FOUND", format!("there is no landing {name:?}"))
         .detail("landing", &name)
-        .hint("banksman landing list --all shows the last ones")
+        .hint("list the last landings: banksman landing list --all")
 }
 
 pub(crate) fn git_failure(error: GitError) -> Failure {
@@ -335,8 +339,8 @@ fn landing_failure(error: LandingError) -> Failure {
         LandingError::Git(GitError::Name(_)) | LandingError::LongName(_) => Failure::usage(message),
         LandingError::Git(_) => Failure::new(exit::ERROR, "GIT", message),
         LandingError::NoCheck => Failure::new(exit::CONFIG, "NO_CHECK", message)
-            .hint("banksman config set landing.check 'make test', or land it unchecked: --unchecked"),
+            .hint("set one: banksman config set landing.check 'make test'; or land without a check: --unchecked"),
         LandingError::Untrusted => Failure::new(exit::NOT_PERMITTED, "UNTRUSTED", message)
-            .hint("look at it with: banksman config get landing.check; then: banksman trust"),
+            .hint("show it with: banksman config get landing.check; then: banksman trust"),
     }
 }

@@ -14,7 +14,7 @@ use crate::terminal::{Style, cut};
 use crate::views::Named;
 use crate::views::bus::DeliveryView;
 
-/// The columns of a list of messages on their way.
+/// The columns of a list of messages.
 const COLUMNS: [&str; 6] = ["ID??", "RECEIPT", "TO~", "RUN???", "FROM????", "TEXT~?"];
 
 /// The number of deliveries shown without `--task`.
@@ -27,17 +27,17 @@ const TEXT: usize = 200;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman mailbox list\n  banksman mailbox list --task 'Add login' --json")]
 pub(super) struct List {
-    /// Only what is on its way to this task
+    /// Only unacknowledged messages to this task
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
     #[command(flatten)]
     table: TableFlags,
 }
 
-/// Show how far a message has come.
+/// Show the delivery status of a message.
 ///
-/// queued: it waits in the mailbox. sent: a run has got it. delivered: it was written into the session. read: the run has acknowledged it.
-/// undelivered: the task is over, and no run has acknowledged it. unknown: the sending process died; it is not sent again.
+/// queued: in the mailbox. sent: passed to a run. delivered: written into the session. read: acknowledged by the run. undelivered: the task
+/// ended before a run acknowledged the message. unknown: the sending process died; the message is not sent again.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman mailbox show m-7k2m9q1a --json")]
 pub(super) struct Show {
@@ -59,7 +59,7 @@ impl List {
         };
         let seen = deliveries.into_iter().map(|delivery| Entry::read(delivery, &mut reader)).collect::<Result<Vec<_>, _>>()?;
         let human = match seen.is_empty() {
-            true => format!("no messages on their way\n{DIM}send one with: banksman send TASK TEXT{DIM:#}"),
+            true => format!("no messages\n{DIM}send one with: banksman send TASK TEXT{DIM:#}"),
             false => self.table.render(&COLUMNS, seen.iter().map(Entry::row).collect())?,
         };
         context.printer.result(&Named("messages", seen.iter().map(Entry::view).collect::<Vec<_>>()), human)
@@ -71,8 +71,8 @@ impl Show {
         let mut reader = context.reader()?;
         let Some(delivery) = reader.view().delivery(&self.id)? else {
             let failure =
-                Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("no message {} was sent to a task", self.id));
-            return Err(failure.detail("message", &self.id).hint("banksman mailbox list shows the last ones"));
+                Failure::new(exit::NOT_FOUND, "MESSAGE_NOT_FOUND", format!("there is no message {} to a task", self.id));
+            return Err(failure.detail("message", &self.id).hint("list the latest messages: banksman mailbox list"));
         };
         let seen = Entry::read(delivery, &mut reader)?;
         let style = style(seen.receipt);

@@ -15,22 +15,22 @@ use crate::printer::{DIM, YELLOW};
 use crate::signals::Signals;
 use crate::views::bus::LetterView;
 
-/// Read the messages for the run that this command is started in, each once.
+/// Read the messages for the current run, each once.
 ///
-/// Reading again acknowledges what was read before, and so does the result of the run: its senders then see the receipt `read`. What a run
-/// has read and not acknowledged when it dies goes to the next run of the task, marked as redelivered.
+/// The next read, or the result of the run, acknowledges the messages: their senders then see the receipt `read`. Messages that a run has
+/// read but not acknowledged when it dies go to the next run of the task, marked as redelivered.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman mailbox read\n  banksman mailbox read --wait --timeout 10m --json\n  banksman mailbox read --again"
 )]
 pub(super) struct Read {
-    /// Sleep until there is a message
+    /// Wait for a message
     #[arg(long)]
     wait: bool,
-    /// Wait no longer than this; then exit code 6
+    /// Maximum time to wait; then exit code 6
     #[arg(long, value_name = "DUR", requires = "wait")]
     timeout: Option<Dur>,
-    /// Print what was read last once more, and acknowledge nothing
+    /// Print the last read messages again, without acknowledging them
     #[arg(long, conflicts_with = "wait")]
     again: bool,
 }
@@ -45,11 +45,11 @@ impl Read {
         let calling = caller::run()?;
         let calling = calling.and_then(|calling| Some((calling.run?, calling.task, calling.epoch)));
         let Some((run, task, epoch)) = calling else {
-            return Err(Failure::usage("a mailbox is read inside of a run")
-                .hint("see the messages for a task with: banksman mailbox list --task TASK"));
+            return Err(Failure::usage("`mailbox read` works only inside of a run")
+                .hint("list the messages for a task with: banksman mailbox list --task TASK"));
         };
         let fenced = || {
-            Failure::new(exit::FENCED, "FENCED", format!("run {run} is over: its mailbox is for the next one"))
+            Failure::new(exit::FENCED, "FENCED", format!("run {run} has ended: its mailbox belongs to the next run"))
                 .detail("run", &run)
         };
         let signals = Signals::install()?;
@@ -59,7 +59,7 @@ impl Read {
         while letters.is_empty() && self.wait {
             if !client.wait_for_mail(&task, epoch, until, Some(signals.as_fd()))? {
                 return Err(match until.is_some_and(|until| Instant::now() >= until) {
-                    true => Failure::new(exit::LOCKED, "WAIT_TIMEOUT", "no message came in time"),
+                    true => Failure::new(exit::LOCKED, "WAIT_TIMEOUT", "no message arrived in time"),
                     false => Failure::interrupted(),
                 });
             }
@@ -75,7 +75,7 @@ impl Read {
 
 fn line(letter: &Letter) -> String {
     let again = if letter.is_redelivered {
-        format!("\n        {YELLOW}an earlier run may have seen it{YELLOW:#}")
+        format!("\n        {YELLOW}an earlier run may have read this message{YELLOW:#}")
     } else {
         String::new()
     };

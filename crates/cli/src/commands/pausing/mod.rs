@@ -18,9 +18,9 @@ use crate::format;
 use crate::printer::{DIM, YELLOW};
 use crate::views::pausing::PausedView;
 
-/// Pause the project: sessions go on, and nothing is started until it is resumed.
+/// Pause the project: running sessions continue, but nothing new is started until it is resumed.
 ///
-/// The pause holds for all runners, whatever machine they are on, until banksman resume. A runner that is started meanwhile waits.
+/// The pause applies to the runners of all machines, until banksman resume. A runner that is started meanwhile waits.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman pause\n  banksman resume")]
 pub(crate) struct Pause {}
@@ -43,12 +43,12 @@ impl Pause {
     }
 }
 
-/// `3 sessions go on (to end them: banksman stop); `; empty if there are none.
+/// `3 sessions continue (to end them: banksman stop); `; empty if there are none.
 fn sessions_note(sessions: usize) -> String {
     match sessions {
         0 => String::new(),
-        1 => "1 session goes on (to end it: banksman stop); ".into(),
-        several => format!("{several} sessions go on (to end them: banksman stop); "),
+        1 => "1 session continues (to end it: banksman stop); ".into(),
+        several => format!("{several} sessions continue (to end them: banksman stop); "),
     }
 }
 

@@ -19,12 +19,12 @@ const NAMED: i64 = 3;
 
 /// Resume the project, or tasks that were stopped.
 ///
-/// Without TASK this ends the pause of the project, however it was made. Tasks that were stopped by their names stay stopped until they
-/// are resumed by their names.
+/// Without TASK, this ends the pause of the project, no matter which command has paused it. Tasks that were stopped by name stay stopped
+/// until they are resumed by name.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman resume\n  banksman resume 'Fix the login'")]
 pub(crate) struct Resume {
-    /// The tasks; what they have created is resumed with them
+    /// The tasks; their children are resumed, too
     #[arg(value_name = "TASK")]
     tasks: Vec<String>,
 }
@@ -57,7 +57,7 @@ impl Resume {
         }
         let pause = client.load(&Default::default())?.tables.backlog.pause;
         if let Some(pause) = &pause {
-            lines.push(format!("{DIM}the project is paused: {}; go on with: banksman resume{DIM:#}", because(pause)));
+            lines.push(format!("{DIM}the project is paused: {}; resume it with: banksman resume{DIM:#}", because(pause)));
         }
         let view = StopView { paused: pause.as_ref().map(Into::into), tasks: views, sessions: Vec::new() };
         context.printer.result(&view, lines.join("\n"))

@@ -20,13 +20,13 @@ use crate::printer::{BOLD, DIM, YELLOW};
 use crate::signals::Signals;
 use crate::views::pausing::{StopView, StoppedSession, StoppedTask};
 
-/// Stop sessions; their tasks are pending again, and no attempt is used up.
+/// Stop sessions; their tasks become pending again, and no attempt is used up.
 ///
-/// Without TASK this stops all sessions and pauses the project: nothing is started until banksman resume, or until a runner is started
-/// (banksman run, banksman do). With TASK only these tasks are stopped, with all that they have created, until banksman resume TASK.
+/// Without TASK, this stops all sessions and pauses the project: nothing is started until banksman resume, or until a runner is started
+/// (banksman run, banksman do). With TASK, only these tasks and their children are stopped, until banksman resume TASK.
 ///
-/// The processes of a session are asked to end, and killed if they do not within task.kill_grace. This returns when they were seen
-/// dead. A session that ended by itself meanwhile counts as what it was.
+/// The processes of a session are asked to end, and killed if they have not ended within task.kill_grace. The command returns when they
+/// are dead. A session that has ended meanwhile is recorded as it ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman stop\n  banksman stop --now\n  banksman stop 'Fix the login'")]
 pub(crate) struct Stop {
@@ -39,7 +39,7 @@ pub(crate) struct Stop {
     /// Do not wait until the processes are dead
     #[arg(long)]
     no_wait: bool,
-    /// Wait no longer than this [default: task.kill_grace and a minute]
+    /// Maximum time to wait [default: task.kill_grace and a minute]
     #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
     timeout: Option<Dur>,
 }
@@ -130,7 +130,7 @@ fn described(client: &Client, asked: &Asked) -> Result<(Described, Vec<String>),
         lines.push(match outcome(run) {
             "stopping" => format!("{YELLOW}stopping{YELLOW:#} {}", name(task)),
             "stopped" => format!("{YELLOW}stopped{YELLOW:#} {}, which is {} again", name(task), task.status()),
-            _ => format!("{} had ended by itself: it is {}", name(task), task.status()),
+            _ => format!("{} had already ended: the task is {}", name(task), task.status()),
         });
     }
     for (task, outcome) in &tasks {

@@ -16,8 +16,8 @@ use crate::views::pipelines::{CheckpointSet, Stepped, VarsSet};
 
 /// Set variables of a pipeline.
 ///
-/// Inside a phase the pipeline need not be named. A phase cannot change a variable that must be given when the pipeline is
-/// started. What a phase leaves to later ones is better printed, and declared in the runbook: output = ["version"].
+/// Inside of a phase, --pipeline is optional. A phase cannot change a variable that was given at the start of the pipeline.
+/// To pass results to later phases, print them and declare them in the runbook: output = ["version"].
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman pipelines set version=1.2 files:='[\"a\", \"b\"]'\n  banksman pipelines set --pipeline p-7k2m9q branch=login"
@@ -26,25 +26,25 @@ pub(super) struct Set {
     /// The variables: NAME=TEXT or NAME:=JSON
     #[arg(required = true, value_name = "NAME=VALUE")]
     vars: Vec<String>,
-    /// The pipeline [default: the one that this command is a phase of]
+    /// The pipeline [default: the pipeline that this command runs in]
     #[arg(long, value_name = "PIPELINE")]
     pipeline: Option<String>,
 }
 
-/// Record a checkpoint: it is kept with the pipeline.
+/// Record a checkpoint: a note that is kept with the pipeline.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines checkpoint 'half of the files are done'")]
 pub(super) struct Checkpoint {
     /// The note to record
     message: String,
-    /// The pipeline [default: the one that this command is a phase of]
+    /// The pipeline [default: the pipeline that this command runs in]
     #[arg(long, value_name = "PIPELINE")]
     pipeline: Option<String>,
 }
 
 /// Retry the phase that failed.
 ///
-/// It does what the runbook said when the pipeline was started. If you have changed the file since, start a new pipeline.
+/// The phase runs as the runbook defined it at the start of the pipeline. To use a changed file, start a new pipeline.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines retry p-7k2m9q")]
 pub(super) struct Retry {
@@ -79,7 +79,7 @@ pub(super) struct Delete {
     /// The pipelines
     #[arg(required = true, value_name = "PIPELINE")]
     pipelines: Vec<String>,
-    /// Also those that are not over: they are cancelled first
+    /// Also unfinished pipelines: they are cancelled first
     #[arg(long)]
     force: bool,
 }
@@ -87,8 +87,8 @@ pub(super) struct Delete {
 /// The named pipeline, or the one that this command is part of.
 fn name_or_own(name: Option<String>) -> Result<String, Failure> {
     name.or_else(own).ok_or_else(|| {
-        Failure::usage("no pipeline is named, and this is not part of one")
-            .hint("name one with --pipeline, for example --pipeline p-7k2m9q; banksman pipelines list shows them")
+        Failure::usage("--pipeline is missing, and this command does not run inside of a pipeline")
+            .hint("for example --pipeline p-7k2m9q; list the pipelines: banksman pipelines list")
     })
 }
 
@@ -115,7 +115,7 @@ impl Checkpoint {
         let message = self.message.trim().into();
         let pipeline = stepped(&id, client.request(PipelineRequest::Checkpoint { id: id.clone(), message, by: speaker(&id)? })?)?;
         let view = CheckpointSet { pipeline: &id, phase: pipeline.phase(), message: self.message.trim() };
-        context.printer.result(&view, format!("noted for {BOLD}{id}{BOLD:#}"))
+        context.printer.result(&view, format!("recorded a checkpoint of {BOLD}{id}{BOLD:#}"))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::printer::DIM;
 subcommands! {
     /// Start and manage pipelines: phases that a runbook defines.
     ///
-    /// Each phase is a task of its own. A pipeline is a task too: what waits for it, `tasks wait` and `why` take its id.
+    /// Each phase is a task. A pipeline is a task, too: `--depends-on`, `tasks wait` and `why` take its id.
     #[command(
         after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines list\n  banksman pipelines show p-7k2m9q"
     )]
@@ -82,7 +82,7 @@ fn speaker(id: &TaskId) -> Result<Option<(TaskId, Epoch)>, Failure> {
 fn no_pipeline(name: &str) -> Failure {
     Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", format!("there is no pipeline {name:?}"))
         .detail("pipeline", &name)
-        .hint("banksman pipelines list shows all pipelines")
+        .hint("list the pipelines: banksman pipelines list")
 }
 
 /// The pipeline after a step, or the failure.
@@ -92,10 +92,10 @@ fn stepped(id: &TaskId, outcome: PipelineOutcome) -> Result<Box<Pipeline>, Failu
         PipelineOutcome::Stepped(_, pipeline) => Ok(pipeline),
         PipelineOutcome::Unknown => Err(no_pipeline(id.as_str())),
         PipelineOutcome::Fenced => {
-            let message = format!("fenced: this is not the run that is at the phase of {id}");
+            let message = format!("fenced: this is not the current run of the phase of {id}");
             Err(Failure::new(exit::FENCED, "FENCED", message)
                 .detail("pipeline", id)
-                .hint("the run that says so is over; stop what is left of it"))
+                .hint("this run has ended; stop its remaining processes"))
         }
         PipelineOutcome::Refused(outcome) => Err(super::tasks::refused(id, &outcome)),
         outcome @ PipelineOutcome::Waits(_) => Err(Failure::unexpected(&outcome)),
@@ -108,7 +108,7 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
         Refusal::NotBlocked => Failure::new(exit::USAGE, "PIPELINE_NOT_BLOCKED", format!("{id} is {word}, not blocked")),
         Refusal::NotFailed => Failure::new(exit::USAGE, "PIPELINE_NOT_FAILED", format!("{id} is {word}, and has not failed")),
         Refusal::NotRecoverable => {
-            let message = format!("{id} has failed for good, and cannot be tried again");
+            let message = format!("{id} has failed for good and cannot be retried");
             let again = format!("start a new one: {}", why::restart(pipeline));
             Failure::new(exit::NOT_PERMITTED, "NOT_RECOVERABLE", message).hint(again)
         }
@@ -116,7 +116,7 @@ fn refused(refusal: &Refusal, pipeline: &Pipeline) -> Failure {
             let over = |is: &str| Failure::new(exit::USAGE, "PIPELINE_OVER", format!("{id} {is} {word} already"));
             match pipeline.state {
                 State::Failed { recoverable: true, .. } => {
-                    over("has").hint(format!("to try that phase again: banksman pipelines retry {id}"))
+                    over("has").hint(format!("to retry the phase: banksman pipelines retry {id}"))
                 }
                 State::Failed { recoverable: false, .. } => over("has"),
                 State::Done

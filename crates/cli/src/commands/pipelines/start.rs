@@ -27,23 +27,22 @@ use crate::views::pipelines::PipelineView;
 
 /// Start a pipeline of a runbook.
 ///
-/// It keeps to the text of the runbook as it is now, whatever becomes of the file. What the runbook says of locks,
-/// semaphores and queues that are not there yet is defined along with it; a phase that needs a semaphore which is not there
-/// then would wait for ever, so nothing is started.
+/// The pipeline keeps the current text of the runbook, even if the file changes. Locks, semaphores and queues of the runbook that
+/// do not exist yet are defined. Fails if a phase needs a semaphore that does not exist, because the phase would wait forever.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman pipelines start feature --var title='Add login' --var branch=login\n  banksman pipelines start release --runbook ops --var tries:=3 --depends-on 'Run the tests'"
 )]
 pub(super) struct Start {
-    /// Which pipeline: its name
+    /// The name of the pipeline
     pipeline: Name,
-    /// The runbook that has it, by name or path; needed if several have one of this name
+    /// The runbook of the pipeline, by name or path; required if several runbooks have a pipeline of this name
     #[arg(long, value_name = "NAME|FILE")]
     runbook: Option<String>,
     /// A variable: NAME=TEXT or NAME:=JSON; may be given more than once
     #[arg(long = "var", value_name = "NAME=VALUE")]
     vars: Vec<String>,
-    /// Its title [default: its variable `title`, else its name]
+    /// The title [default: the variable `title`, else the name of the pipeline]
     #[arg(long)]
     title: Option<Title>,
     #[command(flatten)]
@@ -75,9 +74,9 @@ impl StartRequest {
         let plan = definition.plan;
         let bound = plan.bind(vars).map_err(|error| unbound(&error, &plan))?;
         let mut reader = client.reader()?;
-        let title = self.title.unwrap_or_else(|| plan.title(&bound));
+        let title = self.title.unwrap_or_else(|| plan.title(&bound.context));
         let place = match &plan.land {
-            Some(land) => self.place.with_landing(land, &bound),
+            Some(land) => self.place.with_landing(land, &bound.context),
             None => self.place,
         };
         let work = Work::Pipeline(plan.clone());
@@ -86,7 +85,7 @@ impl StartRequest {
         check_slots(&client, &plan)?;
         let spec = Spec { work: Some(work), ..spec };
         let id = TaskId::new(&ids::short("p")).expect("a short id is valid");
-        let start = banksman_engine::Start { id: id.clone(), spec, depends_on, context: bound, by };
+        let start = banksman_engine::Start { id: id.clone(), spec, depends_on, vars: bound, by };
         let pipeline = stepped(&id, client.request(PipelineRequest::Start(Box::new(start)))?)?;
         let task = reader.view().load(&[Key::Task(id.clone())].into())?.backlog.tasks.remove(&id);
         let task = task.ok_or_else(|| find::no_task(id.as_str()))?;
@@ -150,19 +149,19 @@ fn find_definition(client: &Client, name: Option<&Name>, runbook: Option<&str>) 
         (_, Some(name)) => {
             let books: Vec<&str> = found.iter().map(|(book, _)| &*book.name).collect();
             let message = format!("more than one runbook has a pipeline {name}: {}", books.join(", "));
-            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook"))
+            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("select one with --runbook"))
         }
         (_, None) => {
             let message = format!("the runbook has more than one pipeline: {}", names.join(", "));
-            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("say which with --runbook FILE:PIPELINE"))
+            Err(Failure::new(exit::USAGE, "AMBIGUOUS_NAME", message).hint("select one with --runbook FILE:PIPELINE"))
         }
     }
 }
 
 fn no_definition(name: Option<&Name>, names: &[String]) -> Failure {
     let hint = match names {
-        [] => "there are no pipelines; one to start from: banksman runbooks new feature".into(),
-        names => format!("there are: {}", names.join(", ")),
+        [] => "there are no pipelines; create one from a template: banksman runbooks new feature".into(),
+        names => format!("known pipelines: {}", names.join(", ")),
     };
     let message = name.map_or("the runbook has no pipelines".into(), |name| format!("no runbook has a pipeline {name}"));
     Failure::new(exit::NOT_FOUND, "PIPELINE_NOT_FOUND", message).detail("pipeline", &name).hint(hint)
@@ -173,11 +172,11 @@ pub(super) fn unbound(error: &BindError, plan: &Plan) -> Failure {
     let spelt = |name: &str, is_optional: bool| if is_optional { format!("[{name}]") } else { name.to_owned() };
     let known: Vec<String> = plan.vars.iter().map(|(name, default)| spelt(name, default.is_some())).collect();
     let hint = match (error, &known[..]) {
-        (BindError::Missing(name), _) => format!("give it one: --var {name}=…"),
+        (BindError::Missing(name), _) => format!("set it with: --var {name}=…"),
         (BindError::Unknown(_), []) => format!("{pipeline} has no variables"),
-        (BindError::Unknown(_), known) => format!("{pipeline} has: {}", known.join(", ")),
-        (BindError::BadName(_) | BindError::Taken(_), _) => "give it another name".into(),
-        (BindError::Given(_), _) => "let the phase print it, and declare it: output = [\"NAME\"] in the runbook".into(),
+        (BindError::Unknown(_), known) => format!("variables of {pipeline}: {}", known.join(", ")),
+        (BindError::BadName(_) | BindError::Taken(_), _) => "rename the variable".into(),
+        (BindError::Given(_), _) => "print it in the phase, and declare it in the runbook: output = [\"NAME\"]".into(),
         (BindError::TooDeep(..) | BindError::TooLarge(_), _) => "write it into a file, and set a variable to its path".into(),
     };
     Failure::new(exit::USAGE, "VARIABLES", error.to_string()).detail("pipeline", &pipeline).hint(hint)
@@ -210,10 +209,10 @@ fn check_slots(client: &Client, plan: &Plan) -> Result<(), Failure> {
     let lacks = lacks(plan, &client.load(&slot_keys(plan).collect())?.coordination);
     let Some(first) = lacks.first() else { return Ok(()) };
     let (name, sentences) = (format::quoted(&first.semaphore), lacks.iter().map(ToString::to_string));
-    let message = format!("pipeline {} cannot be done: {}", plan.name, sentences.collect::<Vec<_>>().join("; "));
+    let message = format!("pipeline {} cannot run: {}", plan.name, sentences.collect::<Vec<_>>().join("; "));
     let failure = match first.capacity {
         None => Failure::new(exit::NOT_FOUND, "SEMAPHORE_NOT_FOUND", message).hint(format!(
-            "define it: banksman semaphores define {name} --capacity N; or let the runbook do so, with [semaphore.{}]",
+            "define it: banksman semaphores define {name} --capacity N; or define it in the runbook with [semaphore.{}]",
             first.semaphore
         )),
         Some(_) => Failure::new(exit::USAGE, "OVER_CAPACITY", message)

@@ -28,17 +28,17 @@ pub(crate) const COLUMNS: [&str; 7] = ["PIPELINE~???", "ID??", "STATE", "PHASE~"
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman pipelines list\n  banksman pipelines list --state blocked")]
 pub(super) struct List {
-    /// Only pipelines with this status: init, checking, blocked, running, done, failed or cancelled
+    /// Only pipelines with this state: init, checking, blocked, running, done, failed or cancelled
     #[arg(long, value_name = "STATE", value_parser = ["init", "checking", "blocked", "running", "done", "failed", "cancelled"])]
     state: Option<String>,
-    /// At most so many, the newest
+    /// Only the newest N pipelines
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]
     table: TableFlags,
 }
 
-/// Show one pipeline: its phases, how far it has come, and what keeps it.
+/// Show one pipeline: its phases, its progress, and what blocks it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman pipelines show p-7k2m9q")]
 pub(super) struct Show {
@@ -62,7 +62,7 @@ impl List {
         let found = found.split_off(from);
         let views: Vec<_> = found.iter().map(|hosted| PipelineView::new(&hosted.task, &hosted.pipeline, at)).collect();
         let human = match (found.is_empty(), &self.state) {
-            (true, Some(state)) => format!("no pipelines that are {state}"),
+            (true, Some(state)) => format!("no pipelines with state {state}"),
             (true, None) => format!("no pipelines\n{DIM}try: banksman runbooks list{DIM:#}"),
             (false, _) => {
                 let tasks = tasks_at(&mut reader, &found)?;

@@ -17,7 +17,7 @@ use crate::views::queues::{Purged, Requeued};
 /// The number of items that one transaction changes: each is a row and an event.
 const CHUNK: usize = 400;
 
-/// Retry dead items, with all their attempts. From a dead-letter queue they go back to where they died.
+/// Retry dead items, with all their attempts. Items in a dead-letter queue return to the queue in which they died.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman queues requeue triage q-17\n  banksman queues requeue broken --all")]
 pub(super) struct Requeue {
@@ -31,7 +31,7 @@ pub(super) struct Requeue {
     all: bool,
 }
 
-/// Remove the items that wait to be taken.
+/// Remove the waiting items of a queue.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues purge triage\n  banksman queues purge triage --dead\n  banksman queues purge triage --all"
@@ -39,10 +39,10 @@ pub(super) struct Requeue {
 pub(super) struct Purge {
     /// The queue
     queue: Name,
-    /// The dead ones instead
+    /// Remove the dead items instead
     #[arg(long, conflicts_with = "all")]
     dead: bool,
-    /// All of them, also those that are worked on: their holders find out at their next call
+    /// Remove all items, also those in progress: the next call of their holders fails
     #[arg(long)]
     all: bool,
 }
@@ -77,7 +77,7 @@ impl Requeue {
             }
         }
         if left > 0 {
-            let message = format!("{requeued} were requeued; the queue that the others came from is full or gone");
+            let message = format!("requeued {requeued}; the original queue of the remaining items is full or no longer exists");
             let failure = Failure::new(exit::LOCKED, "QUEUE_FULL", message);
             return Err(failure.detail("queue", &self.queue).detail("requeued", &requeued));
         }

@@ -19,10 +19,10 @@ use crate::exit_codes as exit;
 use crate::failure::Failure;
 use crate::format;
 
-/// Manage queues: items that are each worked on by one holder at a time.
+/// Manage queues: each item is processed by one holder at a time.
 ///
-/// What has the highest priority is taken first, and among equals what came first. Whoever takes an item completes it,
-/// fails it, or extends its time; when that is over, another may take it, and the former holder is fenced.
+/// Items are taken by priority, then in the order of arrival. The holder of an item completes it, fails it, or extends its
+/// visibility timeout; after that time another holder may take the item, and the former holder is fenced.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues define triage --max-attempts 5\n  banksman queues push triage '{\"issue\": 17}'\n  banksman queues take triage --wait"
@@ -73,11 +73,11 @@ fn with_suggestion(context: &Context, failure: Failure) -> Failure {
 }
 
 fn no_item(queue: &Name, item: ItemId) -> Failure {
-    let message = format!("there is no item {item} in {queue}: it is done, was removed or moved, or never was");
+    let message = format!("there is no item {item} in {queue}: it was completed, removed or moved, or never existed");
     Failure::new(exit::NOT_FOUND, "ITEM_NOT_FOUND", message)
         .detail("queue", &queue)
         .detail("item", &item)
-        .hint(format!("banksman events --source queue:{queue} shows what became of it"))
+        .hint(format!("show its history: banksman events --source queue:{queue}"))
 }
 
 /// The refusals that several subcommands share.
@@ -88,33 +88,33 @@ fn refusal(queue: &Name, item: Option<ItemId>, outcome: &Outcome) -> Failure {
         (Outcome::Unknown, _) => no_queue(queue),
         (Outcome::NoItem, Some(item)) => no_item(queue, item),
         (Outcome::Fenced { fence }, _) => {
-            let message = format!("fenced: {} was taken away from this holder, its time was over (the fence is {fence})", name());
-            failure(exit::FENCED, "FENCED", message).hint("stop the work on it; another may have it now")
+            let message = format!("fenced: {} is no longer held with this epoch (the fence is {fence})", name());
+            failure(exit::FENCED, "FENCED", message).hint("stop working on it; another holder may have it now")
         }
         (Outcome::NotOwner { holder }, _) => {
-            let message = format!("{} is worked on by {holder}", name());
-            failure(exit::NOT_PERMITTED, "NOT_OWNER", message).hint("name the holder that `take` printed")
+            let message = format!("{} is held by {holder}", name());
+            failure(exit::NOT_PERMITTED, "NOT_OWNER", message).hint("give the holder that `take` printed with --holder")
         }
         (Outcome::NotProcessing { status }, _) => {
             let message = format!("{} is {status}: this attempt has ended already", name());
             failure(exit::NOT_PERMITTED, "ITEM_NOT_PROCESSING", message)
         }
         (Outcome::NotDead { status }, _) => {
-            failure(exit::USAGE, "ITEM_NOT_DEAD", format!("{} is {status}, and only dead items are tried again", name()))
+            failure(exit::USAGE, "ITEM_NOT_DEAD", format!("{} is {status}, and only dead items can be requeued", name()))
         }
         (Outcome::NoWayBack(to), _) => {
-            let message = format!("{} cannot go back to {to}: that queue is full or gone", name());
+            let message = format!("{} cannot return to {to}: that queue is full or no longer exists", name());
             failure(exit::LOCKED, "QUEUE_FULL", message)
         }
         (Outcome::TooManyQueues, _) => {
             Failure::new(exit::LOCKED, "FULL", format!("a project may have at most {QUEUES_LIMIT} queues"))
         }
         (Outcome::TooManyWaiters, _) => {
-            Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for an item of {queue} already"))
+            Failure::new(exit::LOCKED, "LINE_FULL", format!("too many processes are waiting for an item of {queue}"))
         }
         (Outcome::Halted, _) => Failure::new(exit::LOCKED, "QUEUE_PAUSED", format!("{queue} is paused"))
             .detail("queue", &queue)
-            .hint(format!("banksman queues resume {}", format::last(queue))),
+            .hint(format!("resume it with: banksman queues resume {}", format::last(queue))),
         (other, _) => Failure::unexpected(other),
     }
 }

@@ -31,8 +31,8 @@ const TOO_LARGE: &str = "put it into a file, and the path of the file into the i
 
 /// Push an item to a queue, or one for each line of JSON on stdin.
 ///
-/// From stdin, lines go in by chunks as they come, so that a stream without an end can be piped in. If a line is wrong, the
-/// message says which, and what came before it is in the queue.
+/// Lines from stdin are pushed in chunks as they arrive, so that an endless stream can be piped in. If a line is invalid, the
+/// error names it, and the lines before it have been pushed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues push triage '{\"issue\": 17}'\n  banksman queues push triage '\"urgent\"' --priority 10\n  banksman queues push triage '{\"issue\": 17}' --dedupe issue-17 --delay 10m\n  jq -c '.[]' issues.json | banksman queues push triage -"
@@ -40,16 +40,16 @@ const TOO_LARGE: &str = "put it into a file, and the path of the file into the i
 pub(super) struct Push {
     /// The queue
     queue: Name,
-    /// What the item carries, as JSON; - reads one item from each line of stdin
+    /// The data of the item, as JSON; - reads one item from each line of stdin
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     data: String,
-    /// What is higher is taken first; one step counts as much as having waited for an hour
+    /// Higher priorities are taken first; one step equals an hour of waiting
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// How long it is not to be taken
+    /// Delay before the item can be taken
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     delay: Option<Dur>,
-    /// If an item with this key is in the queue and not over, that one is the answer
+    /// Do not push a duplicate: if an unfinished item with this key is in the queue, print that item
     #[arg(long, value_name = "KEY")]
     dedupe: Option<DedupeKey>,
 }
@@ -73,14 +73,14 @@ impl Push {
         let id = sum.last.map(|id| id.to_string()).unwrap_or_default();
         let human = match sum.pushed {
             1 => format!("{GREEN}pushed{GREEN:#} {BOLD}{id}{BOLD:#} to {}", self.queue),
-            _ => format!("{BOLD}{id}{BOLD:#} is in {} already, with the same key", self.queue),
+            _ => format!("{BOLD}{id}{BOLD:#} with the same key is already in {}", self.queue),
         };
         self.print(context, &sum, human)
     }
 
     fn stream(self, context: &Context) -> ExitResult {
         if self.dedupe.is_some() {
-            return Err(Failure::usage("--dedupe is for one item; with - each line is another"));
+            return Err(Failure::usage("--dedupe is for a single item, not for stdin"));
         }
         let client = context.client()?;
         let (mut sum, mut chunk, mut number) = (Sum::default(), Vec::new(), 0);
@@ -151,7 +151,7 @@ fn line(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
         let message = format!("an item may have at most {DATA_LIMIT} bytes, and this line is longer than {LINE}");
         return Err(Failure::new(exit::USAGE, "ITEM_TOO_LARGE", message).hint(TOO_LARGE));
     }
-    let text = String::from_utf8(bytes).map_err(|_| Failure::usage("it is not UTF-8"))?;
+    let text = String::from_utf8(bytes).map_err(|_| Failure::usage("the line is not valid UTF-8"))?;
     Ok((read > 0).then_some(text))
 }
 
@@ -171,11 +171,11 @@ fn send(client: &Client, queue: &Name, chunk: Vec<New>, sum: &mut Sum) -> Result
                 return Err(Failure::new(
                     exit::LOCKED,
                     "QUEUE_FULL",
-                    format!("{queue} is full: it has as many items as it may have"),
+                    format!("{queue} is full: it has reached its maximum length"),
                 )
                 .detail("queue", &queue)
                 .detail("pushed", &sum.pushed)
-                .hint(with_sum(sum, format!("banksman queues show {} shows what is in it", format::last(queue)))));
+                .hint(with_sum(sum, format!("list its items: banksman queues show {}", format::last(queue)))));
             }
         }
     }
@@ -194,7 +194,7 @@ fn stopped(failure: Failure, line: usize, sum: &Sum) -> Failure {
 
 /// A hint that begins with the number of pushed items, if there are any.
 fn with_sum(sum: &Sum, advice: String) -> String {
-    let so_far = (sum.pushed > 0).then(|| format!("{} went in before", items(sum.pushed)));
+    let so_far = (sum.pushed > 0).then(|| format!("{} pushed before", items(sum.pushed)));
     so_far.into_iter().chain(Some(advice).filter(|advice| !advice.is_empty())).collect::<Vec<_>>().join("; ")
 }
 

@@ -19,7 +19,7 @@ use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::signals::Signals;
 use crate::views::{Time, queues as views};
 
-/// Take the first item of a queue. It is yours until its time is over.
+/// Take the first item of a queue. It is held until its visibility timeout passes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues take triage\n  banksman queues take triage --wait --timeout 10m --holder agent-7\n  banksman queues take triage --json | jq .data.item"
@@ -27,46 +27,46 @@ use crate::views::{Time, queues as views};
 pub(super) struct Take {
     /// The queue
     queue: Name,
-    /// Who takes it [default: $BANKSMAN_HOLDER, or a fresh name]
+    /// The holder [default: $BANKSMAN_HOLDER, or a fresh name]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
-    /// If there is none, wait for one
+    /// Wait for an item if there is none
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most [default: locking.wait_timeout, 30m]
+    /// Maximum time to wait [default: locking.wait_timeout, 30m]
     #[arg(long, value_name = "DUR", requires = "wait", allow_hyphen_values = true)]
     timeout: Option<Dur>,
 }
 
-/// Which item, and who works on it.
+/// The item and its holder.
 #[derive(Debug, Args)]
 struct Own {
     /// The queue
     queue: Name,
     /// The item
     item: ItemId,
-    /// Who took it [default: $BANKSMAN_HOLDER]
+    /// The holder [default: $BANKSMAN_HOLDER]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
-    /// The epoch that take printed
+    /// The epoch that `take` printed
     #[arg(long, value_name = "N")]
     epoch: i64,
 }
 
-/// Extend the time of an item: its time begins anew.
+/// Extend the visibility timeout of an item, counted from now.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues extend triage q-17 --holder agent-7 --epoch 42")]
 pub(super) struct Extend {
     #[command(flatten)]
     own: Own,
-    /// For how long [default: the visibility timeout of the queue]
+    /// The new visibility timeout [default: the visibility timeout of the queue]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     visibility_timeout: Option<Dur>,
 }
 
 /// Complete an item. It leaves the queue.
 ///
-/// Saying it again, as one does who did not get the answer, is no error.
+/// Repeating the command, for example after a lost connection, is no error.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman queues complete triage q-17 --holder agent-7 --epoch 42")]
 pub(super) struct Complete {
@@ -74,7 +74,7 @@ pub(super) struct Complete {
     own: Own,
 }
 
-/// Report that an attempt has failed. Another may follow; after the last one the item is dead.
+/// Report a failed attempt. The item can be taken again; after its last attempt it is dead.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  banksman queues fail triage q-17 --holder agent-7 --epoch 42 --error 'no such issue' --retry-after 1m"
@@ -82,10 +82,10 @@ pub(super) struct Complete {
 pub(super) struct Fail {
     #[command(flatten)]
     own: Own,
-    /// Why
+    /// The reason of the failure
     #[arg(long, value_name = "TEXT")]
     error: String,
-    /// How long to wait before the next attempt
+    /// Delay before the next attempt
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     retry_after: Option<Dur>,
 }
@@ -139,18 +139,18 @@ impl Take {
             TakeEnd::Answered { outcome: Outcome::Empty { next }, at } => {
                 let next = next.map(|next| format::rfc3339(format::wall_of(next, at)));
                 let hint = match &next {
-                    Some(next) => format!("there may be one at {next}; --wait waits for it"),
-                    None => "--wait waits for one".to_owned(),
+                    Some(next) => format!("the next item may be ready at {next}; wait for it with --wait"),
+                    None => "wait for an item with --wait".to_owned(),
                 };
-                Err(Failure::new(exit::NOT_FOUND, "QUEUE_EMPTY", format!("there is nothing to take in {}", self.queue))
+                Err(Failure::new(exit::NOT_FOUND, "QUEUE_EMPTY", format!("there is no item to take in {}", self.queue))
                     .detail("queue", &self.queue)
                     .detail("nextAt", &next)
                     .hint(hint))
             }
             TakeEnd::Answered { outcome, .. } => Err(refusal(&self.queue, None, &outcome)),
             TakeEnd::TimedOut(waiting) => {
-                let why = if waiting.is_halted { "which is paused".to_owned() } else { empty_reason(&client, &self.queue)? };
-                let message = format!("waited too long for an item of {}, {why}", self.queue);
+                let why = if waiting.is_halted { "the queue is paused".to_owned() } else { empty_reason(&client, &self.queue)? };
+                let message = format!("waited too long for an item of {}: {why}", self.queue);
                 let failure = Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
                     .detail("queue", &self.queue)
                     .detail("place", &waiting.place)
@@ -168,14 +168,10 @@ fn empty_reason(client: &Client, queue: &Name) -> Result<String, Failure> {
     let mut reader = client.reader()?;
     let at = reader.view().load(&[Key::NamedQueue(queue.clone())].into())?.lease;
     let counts = reader.view().queue_counts(at)?.get(queue).copied().unwrap_or_default();
-    let is = |count: u64| if count == 1 { "is" } else { "are" };
-    let parts = [
-        (counts.processing, format!("{} {} worked on", counts.processing, is(counts.processing))),
-        (counts.resting, format!("{} {} not due yet", counts.resting, is(counts.resting))),
-        (counts.dead, format!("{} {} dead", counts.dead, is(counts.dead))),
-    ];
-    let parts: Vec<String> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, words)| words).collect();
-    Ok(if parts.is_empty() { "which is empty".into() } else { format!("of which {}", parts.join(", ")) })
+    let parts = [(counts.processing, "in progress"), (counts.resting, "not due yet"), (counts.dead, "dead")];
+    let parts: Vec<String> =
+        parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, state)| format!("{count} {state}")).collect();
+    Ok(if parts.is_empty() { "the queue is empty".into() } else { parts.join(", ") })
 }
 
 fn waiting_line(queue: &Name, waiting: &Waiting) -> String {
@@ -193,7 +189,7 @@ fn unprinted(client: &Client, queue: &Name, item: &Item, error: &std::io::Error)
     let hold = Hold { item: item.id, holder: taken.holder.clone(), epoch: taken.epoch };
     let why = format!("the take could not be printed: {error}");
     let returned = client.ask_queue(queue, Input::Fail { hold, error: why.into(), retry_after: Some(Span::ZERO) }).is_ok();
-    let state = if returned { "was given back" } else { "can be taken again when its time is over" };
+    let state = if returned { "was returned to the queue" } else { "can be taken again after its visibility timeout" };
     Failure::system("print the item", error)
         .detail("queue", &queue)
         .detail("id", &item.id)
@@ -214,7 +210,7 @@ fn describe<'a>(queue: &'a Name, item: &'a Item, at: Stamp) -> (views::Taken<'a>
     let (quoted, holder) = (format::quoted(queue), format::quoted(&taken.holder));
     let lasts = format::span(taken.until - at.lease);
     let human = format!(
-        "{GREEN}took{GREEN:#} {BOLD}{}{BOLD:#} from {queue}: holder {BOLD}{}{BOLD:#}, epoch {BOLD}{}{BOLD:#}, attempt {}, yours for {lasts}\n{}\n\
+        "{GREEN}took{GREEN:#} {BOLD}{}{BOLD:#} from {queue}: holder {BOLD}{}{BOLD:#}, epoch {BOLD}{}{BOLD:#}, attempt {}, expires in {lasts}\n{}\n\
          {DIM}complete it with: banksman queues complete {quoted} {} --holder {holder} --epoch {}{DIM:#}",
         item.id,
         taken.holder,
@@ -232,7 +228,7 @@ impl Extend {
         let by = self.visibility_timeout.map(|by| by.positive("--visibility-timeout")).transpose()?;
         match self.own.ask(context, Input::Extend(self.own.hold()?, by))? {
             (Outcome::Extended { until }, at) => {
-                let human = format!("extended {BOLD}{}{BOLD:#}: yours for {}", self.own.item, format::span(until - at.lease));
+                let human = format!("extended {BOLD}{}{BOLD:#}: expires in {}", self.own.item, format::span(until - at.lease));
                 let visible_until = Time(format::wall_of(until, at));
                 context.printer.result(&views::Extended { item: self.own.changed("extended"), visible_until }, human)
             }
@@ -259,7 +255,7 @@ impl Fail {
     pub(super) fn run(self, context: &Context) -> ExitResult {
         if self.error.len() > ERROR_LIMIT {
             let message = format!("--error may have at most {ERROR_LIMIT} bytes, this one has {}", self.error.len());
-            return Err(Failure::usage(message).hint("say where the rest of it can be found"));
+            return Err(Failure::usage(message).hint("write the whole error to a file, and give its path"));
         }
         let retry_after = Some(self.retry_after.map_or(Span::ZERO, Dur::span));
         let input = Input::Fail { hold: self.own.hold()?, error: self.error.as_str().into(), retry_after };
@@ -271,7 +267,7 @@ impl Fail {
                 ("failed", Some(Time(format::wall_of(due, at))), None, human)
             }
             (Outcome::Dead { moved_to }, _) => {
-                let whither = moved_to.as_ref().map_or_else(String::new, |to| format!(", and is in {to} now"));
+                let whither = moved_to.as_ref().map_or_else(String::new, |to| format!("; it was moved to {to}"));
                 let human = format!("{RED}dead{RED:#} {BOLD}{item}{BOLD:#}: it was the last attempt{whither}");
                 ("dead", None, moved_to, human)
             }

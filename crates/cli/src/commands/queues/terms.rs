@@ -15,7 +15,7 @@ use crate::format;
 use crate::printer::{BOLD, YELLOW};
 use crate::views::queues::{Defined, Paused};
 
-/// Create a queue, or change its terms: what is not said stays as it is.
+/// Create a queue, or change its terms: options that are not given keep their values.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman queues define triage\n  banksman queues define builds --visibility-timeout 30m --max-attempts 5 --dead-letter broken"
@@ -23,19 +23,19 @@ use crate::views::queues::{Defined, Paused};
 pub(super) struct Define {
     /// The queue
     name: Name,
-    /// How long an item that was taken is left to its holder [default: queue.visibility_timeout, 5m]
+    /// How long a taken item is reserved for its holder [default: queue.visibility_timeout, 5m]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     visibility_timeout: Option<Dur>,
-    /// How often an item is taken at most [default: queue.max_attempts, 3]
+    /// Maximum attempts per item [default: queue.max_attempts, 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ATTEMPTS_LIMIT)))]
     max_attempts: Option<u32>,
-    /// The queue that dead items go to; without one they stay where they are
+    /// The queue for dead items; without it, they stay in this queue
     #[arg(long, value_name = "QUEUE", conflicts_with = "no_dead_letter")]
     dead_letter: Option<Name>,
-    /// Let dead items stay where they are
+    /// Keep dead items in this queue
     #[arg(long)]
     no_dead_letter: bool,
-    /// How many items it has at most [default: 1000000]
+    /// Maximum number of items [default: 1000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(LENGTH_LIMIT)))]
     max_length: Option<u32>,
 }
@@ -72,7 +72,7 @@ impl Define {
             Outcome::Defined => {}
             Outcome::BadDeadLetter(name) if name == self.name => {
                 return Err(Failure::usage("--dead-letter: a queue cannot be its own dead-letter queue")
-                    .hint("leave it out: dead items stay in the queue, and are not taken any more"));
+                    .hint("omit it: dead items then stay in the queue, and are not taken again"));
             }
             Outcome::BadDeadLetter(name) => return Err(super::no_queue(&name).at("--dead-letter")),
             other => return Err(refusal(&self.name, None, &other)),

@@ -31,7 +31,7 @@ const DEAD: u32 = 1_000;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman queues list\n  banksman queues list --dead")]
 pub(super) struct List {
-    /// The dead items of all queues instead, with what went wrong
+    /// List the dead items of all queues instead, with their errors
     #[arg(long)]
     dead: bool,
     #[command(flatten)]
@@ -127,7 +127,7 @@ fn dead<'a>(context: &Context, reader: &mut Reader, host: &Host, queues: impl It
     let items: Vec<&Item> = seen.queues.items.values().filter(is_dead).collect();
     let views: Vec<_> = items.iter().map(|item| seen.item(item)).collect();
     let human = if items.is_empty() {
-        format!("{DIM}nothing is dead{DIM:#}")
+        format!("{DIM}no dead items{DIM:#}")
     } else {
         let row = |item: &&Item| {
             let (queue, reason, died) = death(item).unwrap_or((&item.queue, "", item.created.wall));
@@ -201,8 +201,8 @@ fn queue_page(queue: &Queue, counts: &QueueCounts, waiters: usize) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#} is {state}", queue.name);
     let mut field = |name: &str, value: String| text.push_str(&format!("\n  {DIM}{name:<12}{DIM:#} {value}"));
     let QueueCounts { ready, resting, processing, dead } = counts;
-    field("items", format!("{ready} ready, {resting} waiting for their time, {processing} worked on, {dead} dead"));
-    field("at most", format!("{} items", format::thousands(queue.config.max_length as usize)));
+    field("items", format!("{ready} ready, {resting} delayed, {processing} in progress, {dead} dead"));
+    field("max length", format!("{} items", format::thousands(queue.config.max_length as usize)));
     field("waiters", waiters.to_string());
     field("visibility", format!("{} after a take", queue.config.visibility_timeout));
     field("attempts", queue.config.max_attempts.to_string());
@@ -226,7 +226,7 @@ fn detail(item: &Item, seen: &QueueSnapshot) -> String {
     let soon = |due| format::span(due - at.lease);
     match &item.state {
         State::Pending { not_before: Some(due) } => format!("in {}", soon(*due)),
-        State::Failed { due } => format!("again in {}", soon(*due)),
+        State::Failed { due } => format!("retry in {}", soon(*due)),
         State::Processing(taken) => {
             let left =
                 seen.tasks.get(&item.id).map_or_else(|| format!("{} left", soon(taken.until)), |task| format!("as {task}"));

@@ -32,19 +32,19 @@ const METADATA_LIMIT: usize = 16 * 1_024;
 
 #[derive(Debug, Args)]
 pub(crate) struct AcquireFlags {
-    /// Who holds it [default: $BANKSMAN_HOLDER, or a fresh name]
+    /// The holder [default: $BANKSMAN_HOLDER, or a fresh name]
     #[arg(long, value_name = "NAME")]
     pub(crate) holder: Option<HolderId>,
-    /// Bind it to this process: it is free the moment the process dies
+    /// Bind the grant to this process: it is released when the process dies
     #[arg(long, value_name = "PID", allow_negative_numbers = true)]
     pub(crate) pid: Option<i32>,
-    /// How long it lives without a heartbeat, such as 90s or 1h30m
+    /// Time to live without a heartbeat, such as 90s or 1h30m
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) ttl: Option<Dur>,
-    /// JSON to show beside it
+    /// JSON to show with the grant
     #[arg(long, value_name = "JSON")]
     pub(crate) metadata: Option<String>,
-    /// Marks the request: asking again with the same id gets the same grant
+    /// Request id: a repeated request with the same id returns the same grant
     #[arg(long, value_name = "ID")]
     pub(crate) request_id: Option<RequestId>,
     /// The epoch of a grant to extend
@@ -53,7 +53,7 @@ pub(crate) struct AcquireFlags {
     /// Do not wait: exit 6 if it is not free
     #[arg(long, conflicts_with = "timeout")]
     pub(crate) no_wait: bool,
-    /// How long to wait at most [default: locking.wait_timeout, 30m]
+    /// Maximum time to wait [default: locking.wait_timeout, 30m]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub(crate) timeout: Option<Dur>,
 }
@@ -194,13 +194,13 @@ pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<W
     let (outcome, at) = match acquisition {
         Acquisition::Answered { outcome, at, .. } => (outcome, at),
         Acquisition::RequestReused => {
-            return Err(Failure::usage("this request id was used before, for something else")
-                .hint("a request id marks one request for ever"));
+            return Err(Failure::usage("this request id was already used for another request")
+                .hint("a request id can be used for one request only"));
         }
         Acquisition::TimedOut(waiting) => {
             let holders = holders(&waiting.blocked);
-            let message = format!("waited too long for {name}, which is held by {holders}");
-            let hint = format!("banksman {}s show {} shows who waits for it", resource.kind.as_str(), format::quoted(name));
+            let message = format!("waited too long for {name}, which is {}", occupied(&waiting.blocked));
+            let hint = format!("list the waiters: banksman {}s show {}", resource.kind.as_str(), format::quoted(name));
             return Err(Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
                 .detail("name", name)
                 .detail("place", &waiting.place)
@@ -215,10 +215,10 @@ pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<W
     };
     let won = |grant, outcome, from| Ok(Won { grant, outcome, from, at });
     let spent = |epoch: Epoch| {
-        let message = format!("this request was granted before, as epoch {epoch}, and that grant is over");
+        let message = format!("this request was already granted as epoch {epoch}, and that grant has ended");
         Err(Failure::new(exit::FENCED, "REQUEST_SPENT", message).hint("use a new request id to acquire it again"))
     };
-    let crowded = || Err(Failure::new(exit::LOCKED, "LINE_FULL", format!("too many are waiting for {name} already")));
+    let crowded = || Err(Failure::new(exit::LOCKED, "LINE_FULL", format!("too many requests are waiting for {name}")));
     match outcome {
         Outcome::Lock(outcome) => match outcome {
             lock::Outcome::Acquired(grant) => won(grant, "acquired", None),
@@ -238,7 +238,7 @@ pub(crate) fn granted(resource: &Resource, acquisition: Acquisition) -> Result<W
             semaphore::Outcome::Spent { epoch } => spent(epoch),
             semaphore::Outcome::NoWeight => Err(Failure::usage("--weight must be at least 1")),
             semaphore::Outcome::TooHeavy { capacity } => {
-                let message = format!("{name} has only {}, so this will never fit", format::slots(capacity));
+                let message = format!("{name} has only {}, so this request can never be granted", format::slots(capacity));
                 let hint = format!("make it larger with: banksman semaphores define {} --capacity N", format::quoted(name));
                 let failure = Failure::new(exit::USAGE, "OVER_CAPACITY", message).hint(hint);
                 Err(failure.detail("name", name).detail("capacity", &capacity))
@@ -258,6 +258,14 @@ fn holders(blocked: &Blocked) -> String {
     if names.is_empty() { "nobody".into() } else { names.join(", ") }
 }
 
+/// `held by agent-7`, or for whom it is reserved.
+fn occupied(blocked: &Blocked) -> String {
+    match &blocked.reserved {
+        Some(reserved) if blocked.holders.is_empty() => format!("reserved for {}", reserved.holder),
+        _ => format!("held by {}", holders(blocked)),
+    }
+}
+
 /// The earliest expiry of the blocking grants.
 fn expiry(blocked: &Blocked) -> Option<Time> {
     blocked.holders.iter().filter_map(Grant::expires).min().map(Time)
@@ -269,11 +277,11 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
     let held_for = since.map_or(String::new(), |since| format!(" for {}", format::span(at.wall - since)));
     let holders = holders(blocked);
     let failure = match available {
-        None => Failure::new(exit::LOCKED, "LOCKED", format!("{name} is held by {holders}{held_for}")),
+        None => Failure::new(exit::LOCKED, "LOCKED", format!("{name} is {}{held_for}", occupied(blocked))),
         Some(available) => {
             let message = match available {
-                0 => format!("{name} has no free slots; they are held by {holders}{held_for}"),
-                _ => format!("{name} has only {} free; the rest is held by {holders}{held_for}", format::slots(available)),
+                0 => format!("{name} has no free slots; they are {}{held_for}", occupied(blocked)),
+                _ => format!("{name} has only {} free; the rest is {}{held_for}", format::slots(available), occupied(blocked)),
             };
             Failure::new(exit::LOCKED, "FULL", message).detail("available", &available)
         }
@@ -284,7 +292,7 @@ fn busy(resource: &Resource, blocked: &Blocked, at: Stamp, available: Option<u32
         .detail("since", &since.map(Time))
         .detail("expiresAt", &expiry(blocked))
         .detail("waiters", &blocked.waiters)
-        .hint("leave out --no-wait to wait for it")
+        .hint("omit --no-wait to wait for it")
 }
 
 fn deadlock(resource: &Resource, cycle: &[Link]) -> Failure {
@@ -313,8 +321,9 @@ fn describe<'a>(kind: Kind, name: &'a Name, won: &'a Won) -> (Granted<'a>, Strin
     let lasts = grant.deadline().map_or(String::new(), |deadline| format!(", expires in {}", format::span(deadline - at.lease)));
     let noun = kind.as_str();
     let human = format!(
-        "{outcome} {BOLD}{name}{BOLD:#}{from_whom}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{}{BOLD:#}{weight}{lasts}\n\
+        "{} {BOLD}{name}{BOLD:#}{from_whom}: holder {BOLD}{holder}{BOLD:#}, epoch {BOLD}{}{BOLD:#}{weight}{lasts}\n\
          {DIM}release it with: banksman {noun}s release {} --holder {} --epoch {}{DIM:#}",
+        outcome.replace('_', " "),
         grant.epoch,
         format::quoted(name),
         format::quoted(holder),

@@ -124,7 +124,7 @@ impl Checked {
         }
     }
 
-    /// `2 locks and 1 holder of slots: none is dead or past its time`.
+    /// `2 locks are held, 1 holder has slots; all holders are alive and within their leases`.
     pub(crate) fn describe(self) -> String {
         let number = |count: usize, one: &str, several: &str| match count {
             0 => format!("no {one}"),
@@ -138,15 +138,15 @@ impl Checked {
         let said: Vec<String> = locks.into_iter().chain(slots).chain(waits).collect();
         let any = self.locks.unwrap_or(0) + self.slots.unwrap_or(0) > 0;
         let none = match (any, any_wait) {
-            (true, true) => "; no holder is dead or past its time, and no process that waits is dead",
-            (true, false) => "; no holder is dead or past its time",
-            (false, true) => "; no process that waits is dead",
+            (true, true) => "; all holders are alive and within their leases, and all waiting processes are alive",
+            (true, false) => "; all holders are alive and within their leases",
+            (false, true) => "; all waiting processes are alive",
             (false, false) => "",
         };
         let unseen = match self.unseen {
             0 => String::new(),
-            1 => ", as far as can be seen: the processes of 1 holder cannot".into(),
-            several => format!(", as far as can be seen: the processes of {several} holders cannot"),
+            1 => " (the processes of 1 holder cannot be checked from this machine)".into(),
+            several => format!(" (the processes of {several} holders cannot be checked from this machine)"),
         };
         format!("{}{none}{unseen}", said.join(", "))
     }

@@ -63,16 +63,16 @@ pub(crate) fn undefined(name: &Name) -> Failure {
 pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
     match outcome {
         lock::Outcome::Fenced { fence } => {
-            let message = format!("fenced: {name} was granted to another or taken away since (the fence is {fence})");
+            let message = format!("fenced: {name} was granted to another holder or released by force (the fence is {fence})");
             Failure::new(exit::FENCED, "FENCED", message)
                 .detail("name", name)
                 .detail("fence", fence)
                 .hint("stop the work that relied on the lock")
         }
-        lock::Outcome::Lost => Failure::new(exit::FENCED, "LOST", format!("lost: {name} was held longer than it may be"))
+        lock::Outcome::Lost => Failure::new(exit::FENCED, "LOST", format!("lost: the maximum hold time of {name} has passed"))
             .hint("stop the work that relied on the lock"),
         lock::Outcome::NotOwner { holder } => {
-            let hint = format!("to take it away from its holder: banksman locks release {} --force", format::quoted(name));
+            let hint = format!("to release it by force: banksman locks release {} --force", format::quoted(name));
             let message = format!("{name} is held by {holder}, and only its holder can renew or release it");
             Failure::new(exit::NOT_PERMITTED, "NOT_OWNER", message).detail("name", name).detail("holder", holder).hint(hint)
         }
@@ -87,7 +87,7 @@ pub(crate) fn lock_refusal(name: &Name, outcome: &lock::Outcome) -> Failure {
 pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Failure {
     match outcome {
         semaphore::Outcome::Fenced { current } => {
-            let message = format!("fenced: this epoch holds no slots of {name} any more");
+            let message = format!("fenced: this epoch no longer holds slots of {name}");
             Failure::new(exit::FENCED, "FENCED", message)
                 .detail("name", name)
                 .detail("currentEpoch", current)
@@ -95,7 +95,7 @@ pub(crate) fn semaphore_refusal(name: &Name, outcome: &semaphore::Outcome) -> Fa
         }
         semaphore::Outcome::NotHolder => {
             Failure::new(exit::NOT_PERMITTED, "NOT_HOLDER", format!("this holder has no slots of {name}"))
-                .hint(format!("banksman semaphores show {} lists the holders", format::quoted(name)))
+                .hint(format!("list the holders: banksman semaphores show {}", format::quoted(name)))
         }
         other => Failure::unexpected(other),
     }

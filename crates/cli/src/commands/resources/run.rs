@@ -84,7 +84,7 @@ impl Held<'_> {
     /// Starts the command and waits for its end. Fails if the lock is lost meanwhile.
     fn supervise(&self, gate: &mut Gate, variables: &[(&str, OsString)], signals: &mut Signals) -> Result<ExitStatus, Failure> {
         // Descendants whose parents have died become children of this process, so that it can end them.
-        set_child_subreaper(Some(getpid())).map_err(|error| Failure::system("keep hold of the command's children", error))?;
+        set_child_subreaper(Some(getpid())).map_err(|error| Failure::system("adopt the descendants of the command", error))?;
         let child = Pid::from_raw(gate.pid()).expect("a child has a pid");
         gate.open(variables).map_err(|error| Failure::system("start the command", error))?;
         let beat = self.grant.claim.ttl.map(|ttl| Duration::from_millis(ttl.as_ms().unsigned_abs()) / 3);

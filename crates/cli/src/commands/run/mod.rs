@@ -36,24 +36,24 @@ use report::{Trouble, line};
 
 /// Claim tasks and run them.
 ///
-/// Any number of runners may work on one project. A runner that is stopped leaves its sessions running; the next one
-/// looks after them. In a terminal, a second Ctrl-C within five seconds stops them, too. A runner resumes a project that was stopped, but
-/// not one that was paused. In a store that is not trusted, a runner starts nothing: it looks after sessions that live already until they
-/// end, and exits with 5 if something is left to do.
+/// Any number of runners may work on one project. A stopped runner leaves its sessions running; the next runner adopts them. In a
+/// terminal, a second Ctrl-C within five seconds stops the sessions, too. A runner resumes a project that was stopped, but not one that
+/// was paused. In a store that is not trusted, a runner starts nothing: it supervises the live sessions until they end, and exits with 5
+/// if something is left to do.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman run\n  banksman run --until-idle --max-runs 4")]
 pub(crate) struct Run {
-    /// How many tasks this runner runs at a time, at most: a share of what limits.max_concurrent_runs allows the project
+    /// Maximum number of concurrent runs of this runner, within limits.max_concurrent_runs of the project
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_runs: Option<u32>,
-    /// Work on tasks of this section only; may be given more than once
+    /// Run only tasks of this section; may be given more than once
     #[arg(long = "section", value_name = "SECTION")]
     sections: Vec<String>,
-    /// End when nothing is left to do: with 0 if every task is completed and no item of a worker is dead, else with 7; with 130 if
-    /// it is interrupted before
+    /// Exit when nothing is left to do: with 0 if all tasks are completed and no item of a worker is dead, else with 7; with 130 if
+    /// the runner is interrupted before
     #[arg(long)]
     until_idle: bool,
-    /// Show the screen of banksman top meanwhile; leaving it stops this runner
+    /// Show the screen of banksman top; quitting it stops this runner
     #[arg(long, conflicts_with = "json")]
     top: bool,
     /// Another command prints what came of it.
@@ -197,9 +197,8 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
         return Err(refusal.into());
     }
     let output = OutputQueue::start(context.printer.clone()).map_err(|error| Failure::system("start a thread", error))?;
-    let sessions =
-        if left.len() == 1 { "1 session that lives is".into() } else { format!("{} sessions that live are", left.len()) };
-    output.note(format!("{YELLOW}note:{YELLOW:#} {refusal}; {sessions} looked after until the end"));
+    let sessions = if left.len() == 1 { "1 live session is".into() } else { format!("{} live sessions are", left.len()) };
+    output.note(format!("{YELLOW}note:{YELLOW:#} {refusal}; {sessions} supervised until the end"));
     let cancel = signals.as_fd();
     let (lines, said) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -219,7 +218,7 @@ fn adopt_only(context: &Context, client: &Client, signals: &mut Signals, refusal
     });
     let is_interrupted = !signals.take().is_empty();
     let counts = client.reader()?.view().counts()?.by_status;
-    output.result(&Adopted { runner: None, adopted: &left }, "nothing was started: to trust the store: banksman trust".into());
+    output.result(&Adopted { runner: None, adopted: &left }, "nothing was started; to trust the store: banksman trust".into());
     output.finish();
     let left: Vec<Status> = counts.into_iter().filter_map(|(status, count)| (count > 0).then_some(status)).collect();
     match left[..] {

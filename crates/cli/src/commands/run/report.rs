@@ -14,11 +14,11 @@ use crate::printer::{BOLD, CYAN, DIM, GREEN, RED, YELLOW};
 /// The reason for stopping a run.
 pub(crate) fn after(then: &After) -> String {
     match then {
-        After::Cancel => "it is cancelled".into(),
+        After::Cancel => "cancelled".into(),
         After::Fail { error } | After::Escalate { error } => error.to_string(),
-        After::Overtime { max } => format!("it has taken longer than {max}"),
+        After::Overtime { max } => format!("the timeout of {max} has passed"),
         After::Restart => "no activity, restarting".into(),
-        After::PutBack { .. } => "a person stops it".into(),
+        After::PutBack { .. } => "stopped by a person".into(),
     }
 }
 
@@ -81,13 +81,13 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
         // A blocked pipeline is reported by an event of its own.
         RunnerReport::Event(RunnerEvent::Ended(_, _, Outcome::Again(RetryReason::Shortage | RetryReason::Guard))) => return None,
         RunnerReport::Event(RunnerEvent::Short(error)) => {
-            format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending, and are tried again")
+            format!("{YELLOW}waiting{YELLOW:#}    {error}; tasks stay pending and are retried")
         }
         RunnerReport::Event(RunnerEvent::Paused(pause)) => {
-            format!("{YELLOW}paused{YELLOW:#}     nothing is started: {}; go on with: banksman resume", pausing::because(&pause))
+            format!("{YELLOW}paused{YELLOW:#}     nothing is started: {}; resume with: banksman resume", pausing::because(&pause))
         }
         RunnerReport::Event(RunnerEvent::Resumed) => format!("{GREEN}resumed{GREEN:#}    tasks are started again"),
-        RunnerReport::Event(RunnerEvent::Enough) => format!("{GREEN}going on{GREEN:#}   there is enough to start runs again"),
+        RunnerReport::Event(RunnerEvent::Enough) => format!("{GREEN}resuming{GREEN:#}   resources are available again"),
         RunnerReport::Event(RunnerEvent::Ended(work, ended, outcome)) => {
             let took = format::span(ended.at - work.run.started.wall);
             let how = match outcome {
@@ -101,12 +101,12 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             };
             let why = match outcome {
                 Outcome::Ended(Status::Completed) | Outcome::Landing => String::new(),
-                Outcome::Awaiting(children) => format!(": it is done, and waits for {}", format::children(children)),
+                Outcome::Awaiting(children) => format!(": done, waiting for {}", format::children(children)),
                 Outcome::AwaitingDecision(decision) => match untrusted(&work.run) {
                     Some(error) => format!(": {error}"),
                     None => format!(": banksman decisions show {decision}"),
                 },
-                Outcome::Again(RetryReason::Stopped) => ": it is pending again".into(),
+                Outcome::Again(RetryReason::Stopped) => ": the task is pending again".into(),
                 Outcome::Again(setback) => format!(": {}", setback.describe(&ended.ending)),
                 Outcome::Ended(_) if tasks::error(&work.task).is_some() => {
                     format!(": {}", tasks::error(&work.task).unwrap_or_default())
@@ -142,14 +142,14 @@ pub(super) fn line(report: RunnerReport) -> Option<String> {
             format!("{YELLOW}not landing{YELLOW:#} on {target}: {error}")
         }
         RunnerReport::Event(RunnerEvent::Queued(_)) => return None,
-        RunnerReport::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; trying again"),
+        RunnerReport::Trouble(error) => format!("{RED}the store does not answer{RED:#}: {error}; retrying"),
         RunnerReport::RunTrouble(run, what) => format!("{RED}run {run}{RED:#}: {what}"),
         RunnerReport::NoticeTrouble(notice, what) => {
             format!("{RED}cannot send the notification{RED:#} \"{}\": {what}", notice.subject)
         }
         RunnerReport::Left { sessions, within } => {
-            let (within, what) = (format::span(within), if sessions == 1 { "session goes" } else { "sessions go" });
-            format!("{YELLOW}{sessions} {what} on{YELLOW:#}, but only for {within} unless banksman run is started here again")
+            let (within, what) = (format::span(within), if sessions == 1 { "session continues" } else { "sessions continue" });
+            format!("{YELLOW}{sessions} {what}{YELLOW:#}, but only for {within} unless banksman run is started here again")
         }
     };
     Some(text)

@@ -19,16 +19,16 @@ use crate::printer::{BOLD, DIM, GREEN, RED, YELLOW};
 use crate::views::Named;
 use crate::views::runbooks::Applied;
 
-/// Apply runbooks: their locks, semaphores and queues are defined, their workers and routes made or changed.
+/// Apply runbooks: define their locks, semaphores and queues, and create or change their workers and routes.
 ///
-/// Workers and routes that a runbook no longer names are removed; a removed worker finishes its current items. Each
-/// runbook is applied as a whole or not at all, and keeps to its text as it is now until it is applied again.
+/// Workers and routes that a runbook no longer contains are removed; a removed worker finishes its current items. Each runbook
+/// is applied entirely or not at all, and stays as applied until it is applied again.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman runbooks apply\n  banksman runbooks apply nightly\n  banksman runbooks apply ops/release.toml"
 )]
 pub(super) struct Apply {
-    /// Which ones, by name or path [default: all runbooks of the project]
+    /// The runbooks, by name or path [default: all runbooks of the project]
     #[arg(value_name = "NAME|FILE")]
     runbooks: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Apply {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman runbooks remove nightly")]
 pub(super) struct Remove {
-    /// The runbook's name
+    /// The name of the runbook
     runbook: String,
 }
 
@@ -69,7 +69,7 @@ impl Apply {
         }
         let views: Vec<_> = applied.iter().map(|(name, changes)| Applied::new(name, changes)).collect();
         let mut human = match &applied[..] {
-            [] => format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}"),
+            [] => format!("no runbooks yet\n{DIM}create one from a template: banksman runbooks new triage{DIM:#}"),
             all => all.iter().map(|(name, changes)| page(name, changes)).collect::<Vec<_>>().join("\n"),
         };
         let mut reader = client.reader()?;
@@ -77,7 +77,7 @@ impl Apply {
             let known: BTreeSet<&str> = books.iter().map(|book| &*book.name).collect();
             let automation = reader.view().load(&[Key::Automation].into())?;
             for name in applied_runbooks(&automation).into_iter().filter(|name| !known.contains(&**name)) {
-                human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks remove {name}{DIM:#}");
+                human += &format!("\n{DIM}{name} is applied, but has no file: banksman runbooks remove {name}{DIM:#}");
             }
         }
         let has_workers = books.iter().any(|book| !book.workers.is_empty() || !book.routes.is_empty());
@@ -99,7 +99,7 @@ impl Remove {
             let message = format!("runbook {:?} is not applied", self.runbook);
             return Err(Failure::new(exit::NOT_FOUND, "RUNBOOK_NOT_FOUND", message)
                 .detail("name", &self.runbook)
-                .hint("banksman runbooks list shows what is applied"));
+                .hint("list the applied runbooks: banksman runbooks list"));
         }
         context.printer.result(&Applied::new(&self.runbook, &changes), page(&self.runbook, &changes))
     }
@@ -118,7 +118,8 @@ fn page(name: &str, changes: &[Change]) -> String {
             How::Same => format!("{DIM}{word}{DIM:#}"),
         };
         let note = match change.how {
-            How::Finishing { jobs } => format!(" {DIM}({jobs} to go){DIM:#}"),
+            How::Finishing { jobs: 1 } => format!(" {DIM}(1 job left){DIM:#}"),
+            How::Finishing { jobs } => format!(" {DIM}({jobs} jobs left){DIM:#}"),
             How::Created | How::Changed | How::Same | How::Removed => String::new(),
         };
         text += &format!("\n  {word}  {} {}{note}", change.sort, change.name);
@@ -130,8 +131,8 @@ fn refused(runbook: &str, incompatible: &[Incompatible], applied: &[(Box<str>, V
     let problems: Vec<String> = incompatible.iter().map(describe).collect();
     let applied: Vec<&str> = applied.iter().map(|(name, _)| &**name).collect();
     let message = match &problems[..] {
-        [only] => format!("the runbook {runbook} cannot be put into force: {only}"),
-        all => format!("the runbook {runbook} cannot be put into force, for {} reasons", all.len()),
+        [only] => format!("runbook {runbook} cannot be applied: {only}"),
+        all => format!("runbook {runbook} cannot be applied, for {} reasons", all.len()),
     };
     let lines: Vec<String> = problems.iter().map(|problem| format!("{RED}-{RED:#} {problem}")).collect();
     let failure = Failure::new(exit::CONFIG, "RUNBOOK_REFUSED", message);
@@ -140,7 +141,7 @@ fn refused(runbook: &str, incompatible: &[Incompatible], applied: &[(Box<str>, V
         .detail("runbook", &runbook)
         .detail("problems", &problems)
         .detail("applied", &applied)
-        .hint("nothing of it was changed")
+        .hint("no part of this runbook was applied")
 }
 
 fn describe(incompatible: &Incompatible) -> String {
@@ -149,7 +150,7 @@ fn describe(incompatible: &Incompatible) -> String {
         Incompatible::NoWorker { route, worker } => format!("route {route}: there is no worker {worker}"),
         Incompatible::Lacks { user, lack } => format!("{user}: {lack}"),
         Incompatible::Worker(name, worker::Outcome::Foreign { runbook }) => {
-            format!("worker {name}: the runbook {runbook} has one of this name")
+            format!("worker {name}: runbook {runbook} has a worker of this name")
         }
         Incompatible::Worker(name, worker::Outcome::TooMany) => {
             format!("worker {name}: a project may have at most {WORKERS_LIMIT} workers")

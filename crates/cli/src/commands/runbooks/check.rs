@@ -17,13 +17,13 @@ use crate::views::problems::RunbookProblem;
 use crate::views::runbooks::Sizes;
 use crate::views::{Named, Text};
 
-/// Find everything that is wrong with runbooks, each with its file, line and column.
+/// Check runbooks, and report every mistake with its file, line and column.
 ///
-/// Exits with 0 if nothing is, else with 3. A file that is named needs no project around it.
+/// Exits with 0 if all runbooks are valid, else with 3. Files given by path need no project.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman runbooks check\n  banksman runbooks check feature drafts/triage.toml --json")]
 pub(super) struct Check {
-    /// Runbooks, by name or file; all of .banksman/runbooks without any
+    /// The runbooks, by name or path [default: all in .banksman/runbooks]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Check {
         }
         let views: Vec<_> = loaded.iter().filter_map(|(file, found)| Some(sizes(file, found.as_ref().ok()?))).collect();
         let lines: Vec<String> = loaded.iter().filter_map(|(file, found)| Some(line(file, found.as_ref().ok()?))).collect();
-        let human = if lines.is_empty() { format!("{DIM}there are no runbooks{DIM:#}") } else { lines.join("\n") };
+        let human = if lines.is_empty() { format!("{DIM}no runbooks{DIM:#}") } else { lines.join("\n") };
         context.printer.result(&Named("runbooks", views), human)
     }
 
@@ -66,7 +66,7 @@ fn failure(loaded: Vec<LoadedRunbook>, count: usize, wrong: usize) -> Failure {
     }
     let bodies: Vec<String> = errors.iter().map(drawn).collect();
     let list: Vec<_> = errors.iter().flat_map(RunbookProblem::list).collect();
-    Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{wrong} of {count} runbooks are wrong"))
+    Failure::new(exit::CONFIG, "RUNBOOK_INVALID", format!("{wrong} of {count} runbooks are invalid"))
         .detail("problems", &list)
         .body(bodies.join("\n\n"))
 }

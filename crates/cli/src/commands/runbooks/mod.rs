@@ -17,7 +17,7 @@ use crate::views::Named;
 subcommands! {
     /// Write, check and apply runbooks.
     ///
-    /// They are in .banksman/runbooks, and belong to the repository. Their format is described in
+    /// Runbooks are files in .banksman/runbooks, and belong to the repository. Their format is described in
     /// docs/reference/runbook.md.
     #[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks check\n  banksman runbooks show feature")]
     pub(crate) noun Runbooks {
@@ -32,7 +32,7 @@ subcommands! {
     }
 }
 
-/// Print a JSON Schema of the format, so that editors complete and check runbooks while one writes.
+/// Print a JSON Schema of the runbook format, for completion and checks in editors.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman runbooks schema > runbook.schema.json")]
 struct Schema {}

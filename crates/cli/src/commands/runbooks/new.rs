@@ -14,9 +14,9 @@ use crate::failure::{Failure, near_path};
 use crate::printer::{BOLD, DIM};
 use crate::views::Text;
 
-/// Write a runbook to start from into .banksman/runbooks. A file that is there is left alone.
+/// Write a runbook template to .banksman/runbooks. An existing file is not changed.
 ///
-/// Its first lines say how it is used. It belongs to you from then on: change it as you like.
+/// The first lines of the file describe how to use it. Adapt the file to your project.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman runbooks new feature\n  banksman runbooks new triage")]
 pub(super) struct New {
@@ -28,7 +28,7 @@ pub(super) struct New {
 enum Which {
     /// Takes a branch through build, test and review to the main branch
     Feature,
-    /// Works through a queue of issues at night, each by a pipeline
+    /// Processes a queue of issues at night, each with a pipeline
     Triage,
 }
 
@@ -65,14 +65,14 @@ impl New {
             OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(self.which.text().as_bytes())
         };
         write().map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => Failure::new(exit::USAGE, "RUNBOOK_EXISTS", format!("there is a runbook {name} already"))
+            ErrorKind::AlreadyExists => Failure::new(exit::USAGE, "RUNBOOK_EXISTS", format!("runbook {name} already exists"))
                 .detail("runbook", &name)
                 .detail("path", &path.display().to_string())
-                .hint("move it away first"),
+                .hint("remove or rename it first"),
             _ => Failure::from(RunbookError::Io { path: path.clone(), source: error }),
         })?;
         let human = format!(
-            "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, make it yours, and look at it with: banksman runbooks show {name}{DIM:#}",
+            "wrote {BOLD}{}{BOLD:#}\n{DIM}read its first lines, adapt it, and view it with: banksman runbooks show {name}{DIM:#}",
             near_path(&path.to_string_lossy())
         );
         context.printer.result(&Written { runbook: name, path: Text(path.display()) }, human)

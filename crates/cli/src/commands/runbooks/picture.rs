@@ -60,7 +60,7 @@ fn shared(runbook: &Runbook) -> Vec<String> {
         let attempts =
             terms.max_attempts.map(|number| if number == 1 { "1 attempt".into() } else { format!("{number} attempts") });
         let visibility = terms.visibility_timeout.map(|time| format!("{time} for each"));
-        let dead = terms.dead_letter.as_ref().map(|dead| format!("the dead to {dead}"));
+        let dead = terms.dead_letter.as_ref().map(|dead| format!("dead items to {dead}"));
         [Some(format!("queue {name}")), attempts, visibility, dead].into_iter().flatten().collect::<Vec<_>>().join(", ")
     });
     locks.chain(semaphores).chain(queues).collect()
@@ -133,7 +133,7 @@ fn limits(phase: &Phase) -> String {
 fn fails(on_fail: &OnFail) -> String {
     match on_fail {
         OnFail::Fail => String::new(),
-        OnFail::Retry { times } => format!("{YELLOW}again{YELLOW:#}, {}", often(*times)),
+        OnFail::Retry { times } => format!("{YELLOW}retry{YELLOW:#}, {}", often(*times)),
         OnFail::Phase { to, times } => format!("─▶ {YELLOW}{to}{YELLOW:#}, {}", often(*times)),
     }
 }

@@ -42,14 +42,14 @@ impl List {
         let lost: Vec<Box<str>> =
             applied_runbooks(&snapshot).into_iter().filter(|name| loaded.iter().all(|(file, _)| *file.name != **name)).collect();
         let mut human = if loaded.is_empty() {
-            format!("no runbooks yet\n{DIM}one to start from: banksman runbooks new triage{DIM:#}")
+            format!("no runbooks yet\n{DIM}create one from a template: banksman runbooks new triage{DIM:#}")
         } else {
             let rows = loaded.iter().map(|(file, found)| match found {
                 Ok(runbook) => {
                     let description = runbook.description.as_deref().unwrap_or("-").to_owned();
                     vec![file.name.clone(), applied(runbook).coloured(), contents(runbook), description]
                 }
-                Err(error) => vec![file.name.clone(), "?".into(), format!("{RED}wrong{RED:#}"), mistakes(error)],
+                Err(error) => vec![file.name.clone(), "?".into(), format!("{RED}invalid{RED:#}"), mistakes(error)],
             });
             table::render(&["NAME", "APPLIED?", "CONTENTS~", "DESCRIPTION~??"], rows.collect())
         };
@@ -57,10 +57,11 @@ impl List {
             loaded.iter().filter(|(_, found)| found.as_ref().is_ok_and(|runbook| applied(runbook) == Applied::Differs))
         {
             let name = format::last(&file.name);
-            human += &format!("\n{DIM}{} differs from what is applied: banksman runbooks apply {name}{DIM:#}", file.name);
+            human += &format!("\n{DIM}{} differs from the applied version: banksman runbooks apply {name}{DIM:#}", file.name);
         }
         for name in &lost {
-            human += &format!("\n{DIM}{name} is applied and has no file: banksman runbooks remove {}{DIM:#}", format::last(name));
+            human +=
+                &format!("\n{DIM}{name} is applied, but has no file: banksman runbooks remove {}{DIM:#}", format::last(name));
         }
         context.printer.result(&Runbooks { runbooks: views.collect(), without_file: &lost }, human)
     }

@@ -32,7 +32,7 @@ const RESTORE: &str = "\x1b[?1049l\x1b[?25h\x1b[0m\x1b[?2004l\x1b[?1000l\x1b[?10
 
 /// Attach to the terminal of a session: see its output, and type.
 ///
-/// Ctrl-] detaches, and the session goes on. Several may watch; one at a time types, and the size of the terminal follows that window.
+/// Ctrl-] detaches; the session continues. Several clients may watch; one at a time types, and the terminal has the size of its window.
 /// The session must have been started with a terminal or an input: `tasks add --pty` or `--input`.
 #[derive(Debug, Args)]
 #[command(
@@ -44,7 +44,7 @@ pub(super) struct Attach {
     /// Only watch
     #[arg(long, conflicts_with = "take")]
     watch: bool,
-    /// Type, also if somebody else does, who only watches from then on
+    /// Take over the input from another client, which then only watches
     #[arg(long)]
     take: bool,
 }
@@ -68,7 +68,7 @@ impl Attach {
         let how = match (is_typist, typist) {
             (true, _) => "Ctrl-] detaches",
             (false, Typist::Never) => "watching; Ctrl-] detaches",
-            (false, _) => "another client types: watching; --take takes over; Ctrl-] detaches",
+            (false, _) => "another client types: watching; take over with --take; Ctrl-] detaches",
         };
         context.printer.note(&format!("{DIM}attached to {}: {how}{DIM:#}", run.id));
         let raw =
@@ -76,11 +76,15 @@ impl Attach {
         let end = View { context, talker, is_typist }.follow(has_keyboard);
         drop(raw);
         match end? {
-            End::Detached => context.printer.note(&format!("\n{DIM}detached: the session goes on{DIM:#}")),
+            End::Detached => context.printer.note(&format!("\n{DIM}detached; the session continues{DIM:#}")),
             End::Ended => context.printer.note(&format!("\n{DIM}the session has ended{DIM:#}")),
             End::CutOff => {
-                return Err(Failure::new(exit::ERROR, "DETACHED", "the keeper has cut the connection: it was too far behind")
-                    .hint("attach again, or read its log: banksman sessions logs"));
+                return Err(Failure::new(
+                    exit::ERROR,
+                    "DETACHED",
+                    "the keeper closed the connection: this terminal was too slow",
+                )
+                .hint("attach again, or read its log: banksman sessions logs"));
             }
         }
         Ok(exit::OK)
@@ -102,7 +106,7 @@ struct View<'a> {
 impl View<'_> {
     fn follow(mut self, has_keyboard: bool) -> Result<End, Failure> {
         let signals = Signals::install()?;
-        let resized = resized().map_err(|error| Failure::system("take note of signals", error))?;
+        let resized = resized().map_err(|error| Failure::system("install signal handlers", error))?;
         let stdin = std::io::stdin();
         let mut keys = has_keyboard.then(|| stdin.as_fd());
         // Output that came with the reply to the request is buffered already: the poll does not report it.

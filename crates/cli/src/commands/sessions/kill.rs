@@ -30,7 +30,7 @@ pub(super) struct Kill {
     /// Do not wait until its processes are dead
     #[arg(long)]
     no_wait: bool,
-    /// Wait no longer than this [default: task.kill_grace and a minute]
+    /// Maximum time to wait [default: task.kill_grace and a minute]
     #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
     timeout: Option<Dur>,
 }
@@ -61,7 +61,7 @@ impl Kill {
             let (_, live) = inspect::sessions(&mut reader, client.project())?;
             let live = live.into_iter().find(|live| live.run.id == run.id);
             let gone = live.filter(|live| live.attended.life == Life::Gone && live.attended.heir.is_none());
-            let note = gone.map(|_| "its runner is gone; it ends when the next one looks after it: banksman run");
+            let note = gone.map(|_| "its runner is gone; the next runner ends it: banksman run");
             return said(context, &run, "stopping", note);
         }
         wait.end_all(context, &client, &signals, std::slice::from_ref(&run.id))?;
@@ -75,7 +75,7 @@ fn said(context: &Context, run: &Run, outcome: &str, note: Option<&str>) -> Exit
     let words = match outcome {
         "killed" => format!("{RED}killed{RED:#} run"),
         "stopping" => format!("{YELLOW}stopping{YELLOW:#} run"),
-        _ => "had ended before: run".into(),
+        _ => "already ended: run".into(),
     };
     let mut human = format!("{words} {BOLD}{}{BOLD:#} {DIM}of task {}{DIM:#}", run.id, run.task);
     human.extend(how.iter().map(|how| format!(": {how}")));

@@ -50,7 +50,7 @@ subcommands! {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman sessions list\n  banksman sessions list --all")]
 pub(crate) struct List {
-    /// Also the last ones that have ended
+    /// Also the last ended sessions
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -139,7 +139,7 @@ impl List {
             observed.extend(ended.map(|run| Observed::ended(run.clone(), tasks.get(&run.task))));
         }
         let human = if observed.is_empty() {
-            let all = if self.all { "no run has been started yet" } else { "no session lives" };
+            let all = if self.all { "no run has been started yet" } else { "no live sessions" };
             format!("{all}\n{DIM}next: banksman status{DIM:#}")
         } else {
             let rows = observed.iter().map(|observed| view::row(observed, at)).collect();
@@ -195,14 +195,14 @@ pub(crate) fn talk_failure(error: TalkError, run: &RunId) -> Failure {
             failure(exit::UNHEALTHY, "SESSION_SILENT").hint(format!("see what it does: banksman sessions show {run}"))
         }
         TalkError::Cannot => {
-            failure(exit::USAGE, "SESSION_CANNOT").hint("its next run can, if a runner of this version starts it")
+            failure(exit::USAGE, "SESSION_CANNOT").hint("its next run supports this, if a runner of this version starts it")
         }
         TalkError::Refused(InputRefusal::Typing | InputRefusal::Full { .. } | InputRefusal::NotTypist) => {
-            failure(exit::LOCKED, "SESSION_BUSY").hint("try again later")
+            failure(exit::LOCKED, "SESSION_BUSY").hint("retry later")
         }
         TalkError::Refused(InputRefusal::NoInput | InputRefusal::Closed) => failure(exit::USAGE, "SESSION_NO_INPUT")
-            .hint("a task that is added with --pty or --input can be talked to; for any other: banksman sessions logs --follow"),
-        TalkError::Unknown => failure(exit::ERROR, "DELIVERY_UNKNOWN").hint("it is not sent again by itself"),
+            .hint("only tasks added with --pty or --input take input; for other tasks: banksman sessions logs --follow"),
+        TalkError::Unknown => failure(exit::ERROR, "DELIVERY_UNKNOWN").hint("the message is not sent again automatically"),
         TalkError::System(_) => failure(exit::ERROR, "SYSTEM"),
     }
 }

@@ -15,8 +15,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Wake up a session that seems to hang.
 ///
-/// What is stopped goes on, and a process that has a handler for SIGUSR1 gets that signal, except for agents, Node and Bun. A runner does the same with a session that is
-/// silent for task.silence_timeout.
+/// Continues stopped processes, and sends SIGUSR1 to processes with a handler for it, except agents, Node and Bun. A runner nudges every
+/// session that is silent for task.silence_timeout.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman sessions nudge r-7k2m9q1a")]
 pub(super) struct Nudge {

@@ -41,16 +41,16 @@ pub(super) struct Add {
     /// The command line to run, in a shell
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
-    /// The agent that does it [see: banksman agents list]
+    /// The agent that does the work [see: banksman agents list]
     #[arg(long, value_name = "AGENT")]
     agent: Option<String>,
-    /// What the agent is to do, beside the title
+    /// Instructions for the agent, in addition to the title
     #[arg(long, value_name = "TEXT", requires = "agent", conflicts_with = "spec")]
     prompt: Option<String>,
-    /// The file that says so; - for stdin
+    /// Read the instructions from this file; - for stdin
     #[arg(long, value_name = "FILE", requires = "agent")]
     spec: Option<PathBuf>,
-    /// The runbook whose pipeline it goes through: its name or path, and the pipeline if it has several
+    /// Run a pipeline of this runbook: its name or path, and the pipeline if it has several
     #[arg(long, value_name = "FILE[:PIPELINE]", conflicts_with_all = ["run", "agent", "locks", "semaphores", "retries", "looped"])]
     runbook: Option<String>,
     /// A variable of that pipeline: NAME=TEXT or NAME:=JSON; may be given more than once
@@ -58,16 +58,16 @@ pub(super) struct Add {
     vars: Vec<String>,
     #[command(flatten)]
     place: TaskArgs,
-    /// How often a run that failed is followed by another
+    /// How many times a failed run is retried
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     retries: u32,
-    /// Try it again until it says that it is done: with `tasks done` in its run, or by the file DONE in BANKSMAN_TASK_DIR
+    /// Retry until the task reports that it is done: with `tasks done` in its run, or with the file DONE in BANKSMAN_TASK_DIR
     #[arg(long = "loop", requires = "work", conflicts_with = "retries")]
     looped: bool,
-    /// How many attempts there are at most [default: loop.max_attempts]
+    /// Maximum number of attempts [default: loop.max_attempts]
     #[arg(long, value_name = "N", requires = "looped", alias = "max-restarts")]
     max_attempts: Option<NonZeroU32>,
-    /// How long to rest between two attempts [default: loop.restart_delay]
+    /// Delay between two attempts [default: loop.restart_delay]
     #[arg(long, value_name = "DUR", requires = "looped")]
     restart_delay: Option<Dur>,
     /// How long a run may take [default: task.max_duration]
@@ -186,7 +186,7 @@ fn note(cause: &Cause) -> Option<String> {
             name = format::quoted(&resource.name)
         )),
         Cause::Taken { reason: Reason::Slots { resource, wanted, capacity, .. }, .. } if wanted > capacity => {
-            Some(format!("{} has only {}, so this will never fit", resource.name, format::slots(*capacity)))
+            Some(format!("semaphore {} has only {}, so the task can never start", resource.name, format::slots(*capacity)))
         }
         _ => None,
     }

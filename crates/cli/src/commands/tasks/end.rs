@@ -35,10 +35,10 @@ const NAMED: usize = 3;
 
 /// Cancel tasks and their children.
 ///
-/// All processes of their runs are asked to end, and killed if they do not within task.kill_grace. This returns when they
-/// were seen dead. --label, --section and --running may be combined; in a terminal they ask first. All of the tasks are cancelled
-/// in one transaction, or none if one of them refuses; more than 1,000, with their children, in several. To have tasks back later,
-/// use banksman stop.
+/// All processes of their runs are asked to end, and killed if they are still alive after task.kill_grace. Returns when they are
+/// dead. --label, --section and --running may be combined; in a terminal they ask first. All of the tasks are cancelled in one
+/// transaction, or none if one of them refuses; more than 1,000 tasks, including children, in several. To run the tasks again later,
+/// use banksman stop instead.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks cancel 'Run the tests'\n  banksman tasks cancel t-7k2m9q1a --no-wait\n  banksman tasks cancel --section backend --running"
@@ -51,54 +51,54 @@ pub(super) struct Cancel {
         value_name = "TASK"
     )]
     tasks: Vec<String>,
-    /// All tasks that are not over
+    /// All unfinished tasks
     #[arg(long, conflicts_with_all = ["labels", "section", "running"])]
     all: bool,
-    /// Those with this label; with several, those that have all of them
+    /// Tasks with this label; with several labels, tasks that have all of them
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<Label>,
-    /// Those of this section
+    /// Tasks of this section
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
-    /// Those that run, or go through their phases
+    /// Tasks with a run or a pipeline in progress
     #[arg(long)]
     running: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     /// Do not wait until their processes are dead
     #[arg(long)]
     no_wait: bool,
-    /// Wait no longer than this [default: task.kill_grace and a minute]
+    /// Maximum time to wait [default: task.kill_grace plus one minute]
     #[arg(long, value_name = "DUR", conflicts_with = "no_wait")]
     timeout: Option<Dur>,
 }
 
-/// Retry tasks that are over, or in review.
+/// Retry tasks that have ended, or are in review.
 ///
-/// If one of them cannot be tried again, those named before it are, and those after it are not.
+/// If a task cannot be retried, the tasks named before it are retried, and the tasks after it are not.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman tasks retry 'Run the tests'")]
 pub(super) struct Retry {
     /// The tasks
     #[arg(required = true, value_name = "TASK")]
     tasks: Vec<String>,
-    /// Save and remove their worktrees and branches first, so that they start from the beginning
+    /// Save and remove their worktrees and branches first, so that they start over
     #[arg(long)]
     fresh: bool,
 }
 
 /// Delete tasks, with their runs and logs.
 ///
-/// A task that others wait for, or that has children, is not deleted before those are. A pipeline is deleted with its phases.
-/// Workspaces stay.
+/// A task with dependents or children is deleted only together with them. A pipeline is deleted with its phases. Workspaces are
+/// kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks delete 'Run the tests'\n  banksman tasks delete t-7k2m9q1a --force")]
 pub(super) struct Delete {
     /// The tasks
     #[arg(required = true, value_name = "TASK")]
     tasks: Vec<String>,
-    /// Also if somebody works on them: runs and pipelines are cancelled first
+    /// Also tasks in progress: runs and pipelines are cancelled first
     #[arg(long)]
     force: bool,
 }
@@ -209,7 +209,7 @@ fn cancel_together(client: &Client, ids: &[TaskId], children: &[usize]) -> Resul
                 let so_far = if begin == 0 {
                     "nothing was cancelled".into()
                 } else {
-                    format!("{} cancelled before", format::tasks(begin))
+                    format!("cancelled {} before it", format::tasks(begin))
                 };
                 let hint = failure.hint.as_ref().map_or(so_far.clone(), |hint| format!("{so_far}; {hint}"));
                 return Err(if ids.len() > 1 { failure.hint(hint) } else { failure });
@@ -276,7 +276,7 @@ impl Retry {
 /// Saves and removes the workspace of a task, so that its next run creates a new one.
 fn remove_workspace(client: &Client, task: &Task) -> Result<(), Failure> {
     if let WorkspaceSpec::Shared { owner } = &task.spec.workspace {
-        return Err(Failure::usage(format!("task {} works in the workspace of {owner}: start that one afresh", task.id)));
+        return Err(Failure::usage(format!("task {} works in the workspace of {owner}: retry that task with --fresh", task.id)));
     }
     match workspaces::remove(client, &task.id, true) {
         Err(WorkspaceError::Unknown(_)) => Ok(()),
@@ -389,7 +389,7 @@ impl Files {
             gone(fs::remove_dir_all(folder))?;
         }
         let workspace = self.workspace.exists().then(|| self.workspace.display().to_string());
-        let left = workspace.as_ref().map(|path| format!("; its workspace is left: {path}")).unwrap_or_default();
+        let left = workspace.as_ref().map(|path| format!("; its workspace is kept: {path}")).unwrap_or_default();
         let line = format!("deleted {BOLD}{}{BOLD:#} {DIM}{id}{DIM:#}{left}", self.title);
         Ok((Deleted { id: id.clone(), title: self.title, workspace }, line))
     }

@@ -12,10 +12,10 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct LandArgs {
-    /// Land its work through the merge queue: it is completed when that has landed [default for worktrees if landing.check is set]
+    /// Land its work through the merge queue; the task is completed when the work has landed [default for worktrees if landing.check is set]
     #[arg(long, conflicts_with = "no_land")]
     land: bool,
-    /// Leave its work on its branch: it is completed when its run is done
+    /// Leave its work on its branch; the task is completed when its run is done
     #[arg(long)]
     no_land: bool,
     /// The branch to land on [default: landing.target, or the branch of the main checkout; of a child: the parent's branch]
@@ -46,7 +46,7 @@ impl LandArgs {
         }
         if !has_work || !matches!(workspace, WorkspaceSpec::Worktree(_)) {
             return match is_asked {
-                true => Err(Failure::usage("only what is done in a worktree of its own can land").hint("add --worktree")),
+                true => Err(Failure::usage("only the work of a worktree can land").hint("add --worktree")),
                 false => Ok(None),
             };
         }

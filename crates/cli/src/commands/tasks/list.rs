@@ -21,7 +21,7 @@ const LINES: usize = 100;
 
 /// List tasks, oldest first.
 ///
-/// A person is shown the first 100, and how to go on; with --json it is all of them unless --limit says otherwise.
+/// Prints the first 100 tasks, and the command for the next page; with --json all tasks, unless --limit is given.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks list\n  banksman tasks list --status failed,stuck\n  banksman tasks list --search login --all\n  banksman tasks list --section backend --label urgent --json"
@@ -30,22 +30,22 @@ pub(crate) struct List {
     /// Only tasks with this status, such as pending, blocked, in_progress or failed; several with commas
     #[arg(long = "status", value_name = "STATUS", value_parser = status, value_delimiter = ',')]
     statuses: Vec<Status>,
-    /// Only those of this section
+    /// Only tasks of this section
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
-    /// Only those with this label; with several, those that have all of them
+    /// Only tasks with this label; with several labels, tasks that have all of them
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<Label>,
-    /// Only those that this task has created
+    /// Only children of this task
     #[arg(long, value_name = "TASK", alias = "children-of")]
     parent: Option<String>,
-    /// Only those whose title contains this, whatever the case
+    /// Only tasks whose title contains this text, in any case
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Only the first so many
+    /// Only the first N tasks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Only those after this cursor, which the page before has printed
+    /// Continue after this cursor, which the previous page has printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<i64>,
     /// Show all tasks
@@ -68,7 +68,7 @@ struct Page<'a> {
 /// Parses a status of the command line.
 pub(super) fn status(word: &str) -> Result<Status, String> {
     let words = || Status::ALL.map(Status::as_str).join(", ");
-    Status::parse(word).ok_or_else(|| format!("the words are {}", words()))
+    Status::parse(word).ok_or_else(|| format!("valid values: {}", words()))
 }
 
 impl List {
@@ -106,7 +106,7 @@ impl List {
             let limit = self.limit.map(|limit| format!(" --limit {limit}")).unwrap_or_default();
             let flags = self.options() + if self.phases { " --phases" } else { "" } + &self.table.arguments();
             let command = format!("banksman tasks list{flags}{limit} --after {next}");
-            context.printer.note(&format!("{DIM}there are more: {command}{DIM:#}"));
+            context.printer.note(&format!("{DIM}next page: {command}{DIM:#}"));
         }
         Ok(exit::OK)
     }

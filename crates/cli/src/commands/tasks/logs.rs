@@ -16,10 +16,11 @@ use crate::signals::Signals;
 
 /// Print the output of a task's latest run.
 ///
-/// Of a pipeline, that is the latest run of its phases; with --follow those that come, until the pipeline is over. A log that has reached its limit begins anew, and only the part before is kept; `tasks show` tells if output was
-/// dropped. With --follow this waits for a run if there is none yet, goes on with the next attempt, and ends when the task is over.
+/// For a pipeline, the latest run of its phases; with --follow also later ones. A log that reaches its limit is rotated, and only one
+/// older part is kept; `tasks show` reports dropped output. --follow waits for a run if there is none, continues with the next attempt,
+/// and ends when the task has ended.
 ///
-/// Of several tasks, or with --all, every line begins with the title of its task.
+/// With several tasks, or with --all, every line starts with the title of its task.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks logs 'Run the tests' --follow\n  banksman tasks logs t-7k2m9q1a --tail 20\n  banksman tasks logs t-7k2m9q1a --run r-0b4ndx3c\n  banksman tasks logs Build Login --follow\n  banksman logs --all --follow"
@@ -28,10 +29,10 @@ pub(crate) struct Logs {
     /// The tasks
     #[arg(value_name = "TASK", required_unless_present = "all")]
     tasks: Vec<String>,
-    /// Of everything that runs, whatever it is; with --follow also of what begins later
+    /// All live runs; with --follow also later ones
     #[arg(long, conflicts_with = "tasks")]
     all: bool,
-    /// Of this run instead of the latest
+    /// This run instead of the latest
     #[arg(long, value_name = "RUN", conflicts_with = "all")]
     run: Option<String>,
     #[command(flatten)]
@@ -47,7 +48,7 @@ impl Logs {
             [id] => id.clone(),
             several => {
                 if self.run.is_some() {
-                    return Err(Failure::usage("--run: a run is of one task"));
+                    return Err(Failure::usage("--run needs exactly one task"));
                 }
                 let named = (!self.all).then_some(several);
                 let print = if self.flags.follow { logs_many::follow } else { logs_many::print };
@@ -116,9 +117,9 @@ fn next(reader: &mut Reader, id: &TaskId, shown: Option<&Run>) -> Result<Option<
 }
 
 fn no_run(task: &TaskId, run: Option<&str>) -> Failure {
-    let message = run.map_or_else(|| format!("{task} has had no run yet"), |run| format!("{task} has had no run {run:?}"));
+    let message = run.map_or_else(|| format!("{task} has no run yet"), |run| format!("{task} has no run {run:?}"));
     Failure::new(exit::NOT_FOUND, "RUN_NOT_FOUND", message)
         .detail("taskId", &task)
         .detail("run", &run)
-        .hint(format!("banksman tasks show {task} lists its runs; --follow waits for one that can still come"))
+        .hint(format!("list its runs: banksman tasks show {task}; to wait for its next run, add --follow"))
 }

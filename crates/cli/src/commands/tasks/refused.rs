@@ -25,18 +25,20 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
         }
         TaskOutcome::Locked(locked_by) => {
             let (lock, holder) = (format::quoted(&locked_by.lock), format::quoted(&locked_by.holder));
-            locked(task, locked_by)
-                .hint(format!("say who you are with --holder {holder}, or take it away: banksman locks release {lock} --force"))
+            locked(task, locked_by).hint(format!(
+                "add --holder {holder} if this is you, or take the lock away: banksman locks release {lock} --force"
+            ))
         }
         TaskOutcome::Changed => {
-            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is being changed by others")).detail("taskId", &task)
+            Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is being changed by another process; try again"))
+                .detail("taskId", &task)
         }
         TaskOutcome::HasDependents(others) => {
-            let message = format!("other tasks wait for {task}: {}", list(others));
+            let message = format!("other tasks depend on {task}: {}", list(others));
             Failure::new(exit::USAGE, "TASK_HAS_DEPENDENTS", message)
                 .detail("taskId", &task)
                 .detail("dependents", &others)
-                .hint("delete them too, or let them depend on something else: banksman tasks update TASK --depends-on …")
+                .hint("delete them too, or change their dependencies: banksman tasks update TASK --depends-on …")
         }
         TaskOutcome::HasChildren(children) => {
             let message = format!("{task} has children: {}", list(children));
@@ -45,14 +47,14 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .detail("children", &children)
                 .hint("delete them too: banksman tasks delete TASK…")
         }
-        TaskOutcome::NotOver => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is a pipeline that is not over"))
+        TaskOutcome::NotOver => Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is an unfinished pipeline"))
             .detail("taskId", &task)
             .hint(format!("to cancel it first: banksman pipelines delete --force {task}")),
         TaskOutcome::Stepped(Outcome::HasPhases, row) => has_phases(row),
         TaskOutcome::Stepped(outcome, _) => stepped(task, outcome),
         TaskOutcome::Deadlock(cycle) => claim::deadlock(task, cycle),
         TaskOutcome::Lost(lost) => {
-            let message = format!("fenced: your claim on {task} (epoch {}) is over: {}", lost.epoch, lost.reason);
+            let message = format!("fenced: your claim on {task} (epoch {}) has ended: {}", lost.epoch, lost.reason);
             let at = format::rfc3339(lost.at);
             Failure::new(exit::FENCED, "CLAIM_LOST", message)
                 .detail("taskId", &task)
@@ -60,36 +62,36 @@ pub(crate) fn refused(task: &TaskId, outcome: &TaskOutcome) -> Failure {
                 .detail("epoch", &lost.epoch)
                 .detail("reason", &lost.reason)
                 .detail("lostAt", &at)
-                .hint(format!("stop what relied on it, or take it again: banksman tasks take {task}"))
+                .hint(format!("stop the work that relied on it, or take the task again: banksman tasks take {task}"))
         }
         TaskOutcome::NotTheClaim { epoch, claimed_by } => {
             let by = claim::held_by(claimed_by);
-            let message = format!("fenced: the epoch {epoch} is not that of the current claim of {task} (held by {by})");
+            let message = format!("fenced: epoch {epoch} is not that of the current claim of {task} (held by {by})");
             Failure::new(exit::FENCED, "FENCED", message)
                 .detail("taskId", &task)
                 .detail("lockedBy", &claimed_by.holder)
-                .hint("the claim that says so is over; stop what relied on it")
+                .hint("the claim with this epoch has ended; stop the work that relied on it")
         }
-        TaskOutcome::NotClaimed => Failure::new(exit::NOT_PERMITTED, "NOT_CLAIMED", format!("nobody works on {task} by hand"))
+        TaskOutcome::NotClaimed => Failure::new(exit::NOT_PERMITTED, "NOT_CLAIMED", format!("{task} is not claimed"))
             .detail("taskId", &task)
             .hint(format!("to work on it: banksman tasks take {task}")),
         TaskOutcome::DependsOn(unmet) => {
             let ids: Vec<TaskId> = unmet.iter().map(|unmet| unmet.task.clone()).collect();
             let names: Vec<String> = ids.iter().take(5).map(TaskId::to_string).collect();
-            let message = format!("{task} depends on what is not completed: {}", names.join(", "));
+            let message = format!("{task} has dependencies that are not completed: {}", names.join(", "));
             Failure::new(exit::USAGE, "TASK_BLOCKED", message)
                 .detail("taskId", &task)
                 .detail("dependencies", &ids)
-                .hint("add --anyway to do it all the same")
+                .hint("add --anyway to ignore them")
         }
         TaskOutcome::NeverFits { name, capacity: None } => crate::commands::resources::undefined(name),
         TaskOutcome::NeverFits { name, capacity: Some(capacity) } => {
-            let message = format!("{task} needs more slots of semaphore {name} than the {capacity} that it has");
+            let message = format!("{task} needs more slots of semaphore {name} than its capacity of {capacity}");
             Failure::new(exit::USAGE, "OVER_CAPACITY", message)
                 .detail("taskId", &task)
                 .detail("name", &name)
                 .detail("capacity", &capacity)
-                .hint(format!("make it larger with: banksman semaphores define {} --capacity N", format::quoted(name)))
+                .hint(format!("increase its capacity: banksman semaphores define {} --capacity N", format::quoted(name)))
         }
         TaskOutcome::RefusedBy(task, outcome) => refused(task, outcome),
         TaskOutcome::Kept(_)
@@ -114,7 +116,7 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
         Outcome::Over(status) => Failure::new(exit::USAGE, "TASK_OVER", format!("{task} is {status} already"))
             .detail("taskId", &task)
             .detail("status", &status)
-            .hint(format!("to try it again: banksman tasks retry {task}")),
+            .hint(format!("to retry it: banksman tasks retry {task}")),
         Outcome::NotPending(status @ (Status::InProgress | Status::Stuck)) => {
             Failure::new(exit::LOCKED, "TASK_BUSY", format!("{task} is {status}: a run is in progress"))
                 .detail("taskId", &task)
@@ -141,17 +143,15 @@ fn stepped(task: &TaskId, outcome: &Outcome) -> Failure {
 /// The failure for a task with phases, or for a phase.
 fn has_phases(task: &Task) -> Failure {
     let pipeline = task.spec.parent.as_ref().filter(|_| task.spec.phase().is_some()).unwrap_or(&task.id);
-    Failure::new(exit::USAGE, "TASK_IS_PIPELINE", format!("only its pipeline says what becomes of {}", task.id))
+    Failure::new(exit::USAGE, "TASK_IS_PIPELINE", format!("the status of {} is set by its pipeline", task.id))
         .detail("taskId", &task.id)
         .detail("pipeline", &pipeline)
-        .hint(format!("see banksman pipelines show {pipeline}; it can be retried, unblocked and cancelled"))
+        .hint(format!("see banksman pipelines show {pipeline}; a pipeline can be retried, unblocked and cancelled"))
 }
 
 fn fenced(task: &TaskId) -> Failure {
-    let message = format!("fenced: this is not the number of the run that is at {task}");
-    Failure::new(exit::FENCED, "FENCED", message)
-        .detail("taskId", &task)
-        .hint("the run that says so is over; stop what is left of it")
+    let message = format!("fenced: this epoch is not that of the current run of {task}");
+    Failure::new(exit::FENCED, "FENCED", message).detail("taskId", &task).hint("this run has ended; stop its remaining processes")
 }
 
 pub(super) fn dependencies(task: &TaskId, error: &DagError) -> Failure {

@@ -21,8 +21,8 @@ use crate::views::{Time, tasks as views};
 
 /// Send a heartbeat for a run.
 ///
-/// A run that shows none for task.silence_timeout, and prints nothing, counts as stuck. A manual claim is renewed with everything
-/// that was claimed together; if a part of it was lost, the claim is over and the exit status is 8.
+/// A run without heartbeats and without output for task.silence_timeout counts as stuck. A manual claim is renewed with everything
+/// that was claimed with it; if a part of it was lost, the claim has ended and the exit status is 8.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman tasks heartbeat\n  banksman tasks heartbeat t-7k2m9q1a --epoch 42")]
 pub(super) struct Heartbeat {
@@ -32,8 +32,8 @@ pub(super) struct Heartbeat {
 
 /// Report that a task is done, with an optional result.
 ///
-/// Inside of a run it counts when the run ends, whatever its exit status. Outside, for a task without a run in progress, it
-/// counts at once: your claim ends with it, and a task that nobody has claimed is taken and ended in one step.
+/// Inside of a run the report takes effect when the run ends, whatever its exit status. Outside, for a task without a run in
+/// progress, it takes effect at once: your claim ends with it, and an unclaimed task is claimed and ended in one step.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks done --output '{\"version\": \"1.2\"}'\n  jq . report.json | banksman tasks done --output -\n  banksman tasks done 'Decide about the name' --output '\"banksman\"'"
@@ -44,33 +44,33 @@ pub(super) struct Done {
     /// The result, as JSON; - reads it from stdin
     #[arg(long, value_name = "JSON")]
     output: Option<String>,
-    /// Though a task that it depends on is not completed
+    /// Even if its dependencies are not completed
     #[arg(long)]
     anyway: bool,
-    /// There is nothing that lands: complete it without the merge queue
+    /// Complete it without landing anything
     #[arg(long)]
     no_change: bool,
 }
 
 /// Report that a task has failed.
 ///
-/// Inside of a run it counts when the run ends, whatever its exit status; if the task has retries left, another run
-/// follows. Outside, for a task without a run in progress, it counts at once.
+/// Inside of a run the report takes effect when the run ends, whatever its exit status; if the task has retries left, it is
+/// retried. Outside, for a task without a run in progress, it takes effect at once.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman tasks fail --error 'the branch does not merge'")]
 pub(super) struct Fail {
     #[command(flatten)]
     of: Of,
-    /// Why
+    /// The reason
     #[arg(long, value_name = "TEXT")]
     error: String,
 }
 
-/// Ask a person, as a run of a task.
+/// Ask a person a question, inside of a run.
 ///
-/// It counts when the run ends, so end it then: the task waits for the answer without a slot, and none of its retries is used. The answer is
-/// in the prompt of the next run, whose agent goes on with its session, and in the file that BANKSMAN_LAST_RESULT names. An agent that takes
-/// messages while it works ends its turn only: its session waits, and the answer begins its next turn.
+/// The question is raised when the run ends, so end the run next: the task waits for the answer without a slot, and uses none of its
+/// retries. The answer is in the prompt of the next run, whose agent continues its session, and in the file that BANKSMAN_LAST_RESULT
+/// names. An agent that receives messages while it works only ends its turn: its session waits, and the answer starts its next turn.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks ask 'Which database?' --option SQLite --option PostgreSQL\n  banksman tasks ask 'What is the new address of the service?'"
@@ -78,13 +78,13 @@ pub(super) struct Fail {
 pub(super) struct Ask {
     /// The question
     question: String,
-    /// A possible answer; without one, any
+    /// A possible answer; without this option, any text is an answer
     #[arg(long = "option", value_name = "TEXT")]
     options: Vec<String>,
     /// The task [default: $BANKSMAN_TASK]
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// The number of the run [default: $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
+    /// The epoch of the run [default: $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
 }
@@ -96,10 +96,10 @@ const OPTIONS_LIMIT: usize = 20;
 struct Of {
     /// The task [default: $BANKSMAN_TASK]
     task: Option<String>,
-    /// The epoch of the claim, or the number of the run [default: your own claim, or $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
+    /// The epoch of the claim or of the run [default: your own claim, or $BANKSMAN_RUN_EPOCH of $BANKSMAN_TASK]
     #[arg(long, value_name = "N")]
     epoch: Option<i64>,
-    /// Who says so, if it is claimed [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
+    /// The holder of the claim [default: $BANKSMAN_HOLDER, or USER@TERMINAL]
     #[arg(long, value_name = "NAME")]
     holder: Option<HolderId>,
 }
@@ -108,10 +108,8 @@ impl Of {
     fn find(&self, reader: &mut Reader) -> Result<(TaskId, Option<Epoch>), Failure> {
         let inherited = super::inherited()?;
         let given = self.task.as_deref().map(|name| find::task_id(reader, name)).transpose()?;
-        let missing = || {
-            Failure::usage("which task? it is not named, and BANKSMAN_TASK is not set")
-                .hint("banksman tasks list shows all tasks")
-        };
+        let missing =
+            || Failure::usage("no task is given, and BANKSMAN_TASK is not set").hint("list all tasks: banksman tasks list");
         let id = given.or_else(|| inherited.as_ref().map(|(id, _)| id.clone())).ok_or_else(missing)?;
         let own = inherited.filter(|(own, _)| *own == id).map(|(_, epoch)| epoch);
         Ok((id, self.epoch.map(Epoch).or(own)))
@@ -137,7 +135,9 @@ impl Heartbeat {
         };
         let expires_at = task.live().map(|live| Time(format::wall_of(live.seen.lease + timeout, live.seen)));
         let view = views::Heartbeat { id: &id, outcome, epoch, expires_at };
-        context.printer.result(&view, format!("{} is alive: the next sign is due in {}", name(&task), format::span(timeout)))
+        context
+            .printer
+            .result(&view, format!("heartbeat recorded for {}: the next one is due in {}", name(&task), format::span(timeout)))
     }
 }
 
@@ -146,8 +146,8 @@ fn no_epoch(client: &Client, id: &TaskId) -> Result<Failure, Failure> {
     let rows = client.reader()?.view().load(&[Key::Task(id.clone())].into())?;
     let is_live = rows.backlog.tasks.get(id).is_some_and(|task| task.live().is_some());
     Ok(match is_live {
-        true => Failure::usage("which run? --epoch is missing").hint(format!("banksman tasks show {id} shows it")),
-        false => Failure::usage(format!("nobody works on {id}")).hint(format!("to work on it: banksman tasks take {id}")),
+        true => Failure::usage("--epoch is missing").hint(format!("the epoch of the run: banksman tasks show {id}")),
+        false => Failure::usage(format!("{id} has no run and no claim")).hint(format!("to work on it: banksman tasks take {id}")),
     })
 }
 
@@ -162,7 +162,7 @@ impl Done {
 impl Fail {
     pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
         if self.error.trim().is_empty() {
-            return Err(Failure::usage("--error must say something"));
+            return Err(Failure::usage("--error must not be empty"));
         }
         if self.error.len() > ERROR_LIMIT {
             let bytes = self.error.len();
@@ -176,7 +176,7 @@ impl Ask {
     pub(super) fn run(self, context: &Context) -> crate::commands::ExitResult {
         let texts = || std::iter::once(&self.question).chain(&self.options);
         if texts().any(|text| text.trim().is_empty()) {
-            return Err(Failure::usage("a question, and each of its answers, must say something"));
+            return Err(Failure::usage("a question, and each of its answers, must not be empty"));
         }
         if let Some(long) = texts().find(|text| text.len() > ERROR_LIMIT) {
             let bytes = long.len();
@@ -191,8 +191,8 @@ impl Ask {
         let client = context.client()?;
         let (id, epoch) = of.find(&mut client.reader()?)?;
         let Some(number) = epoch else {
-            return Err(Failure::usage(format!("only a run of {id} asks"))
-                .hint("inside of a run the task and the number of the run are in its environment"));
+            return Err(Failure::usage(format!("only a run of {id} can ask"))
+                .hint("inside of a run, BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are set"));
         };
         let options: Vec<Box<str>> = self.options.iter().map(|option| option.as_str().into()).collect();
         let run = caller::run()?.and_then(|calling| calling.run);
@@ -219,7 +219,7 @@ fn result(text: &str) -> Result<Value, Failure> {
     };
     if text.len() > OUTPUT_LIMIT {
         return Err(Failure::usage(format!("--output may have at most {OUTPUT_LIMIT} bytes, and this one has more"))
-            .hint("put it into a file in $BANKSMAN_TASK_DIR, and tell its name"));
+            .hint("put it into a file in $BANKSMAN_TASK_DIR, and pass its name"));
     }
     banksman_core::json::parse(text)
         .map_err(|error| Failure::usage(format!("--output: {error}")).hint(r#"for example: --output '{"version": "1.2"}'"#))
@@ -246,7 +246,7 @@ fn conclude(context: &Context, of: &Of, anyway: bool, verdict: Verdict) -> crate
     let human = if what == "asked" {
         format!("noted: {} waits for the answer when its run ends", name(&task))
     } else if outcome == "noted" {
-        format!("noted that {} is {what}: it counts when its run ends", name(&task))
+        format!("noted: {} will be {what} when its run has ended", name(&task))
     } else {
         format!("{} is {}", name(&task), view::coloured(task.status()))
     };

@@ -34,7 +34,7 @@ const LOG_LINES: usize = 10;
 pub(super) struct Show {
     /// The task
     task: String,
-    /// Only print what the agent of its next run will be told
+    /// Only print the prompt of the next run
     #[arg(long)]
     prompt: bool,
 }
@@ -82,7 +82,7 @@ fn print_prompt(context: &Context, project: &Project, reader: &mut Reader, id: &
     let rows = reader.view().load(&[Key::Task(id.clone())].into())?.tables.backlog;
     let task = rows.tasks.get(id).ok_or_else(|| find::no_task(id.as_str()))?;
     let prompt = agents::next_prompt(project, task, &Past::load(reader, id)?).map_err(Failure::usage)?;
-    let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} is not done by an agent, so it has no prompt")))?;
+    let prompt = prompt.ok_or_else(|| Failure::usage(format!("{id} has no agent, so it has no prompt")))?;
     context.printer.result(&PromptView { task_id: id, prompt: &prompt }, prompt.trim_end())
 }
 
@@ -192,10 +192,10 @@ impl Page {
             text.push_str(&format!("\n\n{}", table::render(&["RUN", "#>", "STARTED>?", "TOOK>", "ENDED WITH~"], rows)));
         }
         for spent in spend::of_runs(self.runs.iter()).iter().filter(|_| self.runs.len() > 1) {
-            text.push_str(&format!("\n{DIM}in all{DIM:#} {}", spend::summary(spent)));
+            text.push_str(&format!("\n{DIM}total{DIM:#} {}", spend::summary(spent)));
         }
         if !self.log.is_empty() {
-            text.push_str(&format!("\n\n{DIM}THE LAST OF ITS LOG{DIM:#}"));
+            text.push_str(&format!("\n\n{DIM}LOG{DIM:#}"));
             self.log.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
         }
         let titles = [(self.listed.task.id.clone(), self.listed.task.spec.title.clone())].into();
@@ -215,11 +215,11 @@ impl Page {
         fields.extend(spec.parent.as_ref().map(|parent| ("child of", parent.to_string())));
         if let Some(policy) = &spec.restart {
             let made = format!("{} of at most {} attempts made", self.attempts_made(), policy.max_attempts);
-            fields.push(("loop", format!("until it is done; {made}, rests for {}", policy.delay)));
+            fields.push(("loop", format!("until it is done; {made}, {} between attempts", policy.delay)));
         }
         fields.extend((spec.retries > 0).then(|| ("retries", format!("{} of {} used", task.failures, spec.retries))));
-        fields.extend(spec.timeout.map(|max| ("at most", max.to_string())));
-        fields.extend(spec.silence.map(|silence| ("silent for", format!("at most {silence}"))));
+        fields.extend(spec.timeout.map(|max| ("duration", format!("at most {max}"))));
+        fields.extend(spec.silence.map(|silence| ("silence", format!("at most {silence}"))));
         match (&self.landing, &spec.land) {
             (Some(entry), _) => fields.push(("landing", crate::commands::landing::sentence(entry))),
             (None, Some(land)) => fields.push(("lands on", land.target.to_string())),
@@ -232,13 +232,10 @@ impl Page {
             (None, WorkspaceSpec::Cwd(directory)) => fields.push(("works in", directory.to_string())),
             (None, WorkspaceSpec::Shared { owner }) => fields.push(("workspace", format!("that of {owner}"))),
             (None, WorkspaceSpec::Worktree(_)) if self.runs.is_empty() => {
-                fields.push(("workspace", "a worktree of its own, not made yet".into()));
+                fields.push(("workspace", "a worktree, not created yet".into()));
             }
             (None, WorkspaceSpec::Worktree(_)) => {
-                fields.push((
-                    "workspace",
-                    format!("its worktree was removed, what it had is saved: banksman recover list {}", task.id),
-                ));
+                fields.push(("workspace", format!("removed; its content is saved: banksman recover list {}", task.id)));
             }
         }
         fields.extend(

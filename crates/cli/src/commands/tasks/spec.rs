@@ -10,8 +10,8 @@ use crate::failure::Failure;
 impl From<SpecError> for Failure {
     fn from(error: SpecError) -> Failure {
         let hint = match error {
-            SpecError::NoCommand => Some("leave it out for a task that people do"),
-            SpecError::CommandTooLong(_) => Some("put it into a script, and run that"),
+            SpecError::NoCommand => Some("leave it out for a manual task"),
+            SpecError::CommandTooLong(_) => Some("put it into a script, and run the script"),
             _ => None,
         };
         let failure = Failure::usage(error);

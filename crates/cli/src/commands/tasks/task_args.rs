@@ -17,22 +17,22 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskArgs {
-    /// The section it belongs to
+    /// The section of the task
     #[arg(long, value_name = "SECTION")]
     section: Option<String>,
-    /// A mark to find it by; may be given more than once
+    /// A label; may be given more than once
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<Label>,
-    /// What must be completed first, separated by commas; may be given more than once
+    /// Tasks that must be completed first, separated by commas; may be given more than once
     #[arg(long, value_name = "TASKS")]
     depends_on: Vec<String>,
-    /// It is enough that those are over, however they ended
+    /// The dependencies only have to end, in any status
     #[arg(long, requires = "depends_on")]
     allow_failed: bool,
-    /// Higher comes first
+    /// Tasks with a higher priority start first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// It is part of the task whose run calls this: cancelled with it, listed below it
+    /// Add it as a child of the task of the calling run: cancelled and listed with it
     #[arg(long)]
     child: bool,
     #[command(flatten)]
@@ -89,8 +89,8 @@ impl TaskArgs {
 /// The task that creates a child, with the epoch of its calling run.
 fn parent() -> Result<(Option<TaskId>, Option<Epoch>), Failure> {
     let (task, epoch) = super::inherited()?.ok_or_else(|| {
-        Failure::usage("--child only makes sense inside of a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
-            .hint("leave out --child to add a task of its own")
+        Failure::usage("--child needs a run: BANKSMAN_TASK and BANKSMAN_RUN_EPOCH are not set")
+            .hint("leave out --child to add a root task")
     })?;
     Ok((Some(task), Some(epoch)))
 }

@@ -77,18 +77,18 @@ pub(super) fn remark(listed: &Listed, at: Stamp) -> String {
             format!("{} so far, the next in {}", attempts(task.failures), format::span(*until - at.lease))
         }
         State::Awaiting { until: Some(until), .. } => {
-            format!("done; its children have {}", format::span(*until - at.lease))
+            format!("done; its children have {} left", format::span(*until - at.lease))
         }
-        State::Awaiting { until: None, .. } => "done; its children are being ended".into(),
+        State::Awaiting { until: None, .. } => "done; its children are being stopped".into(),
         State::AwaitingDecision { decision } => format!("needs you: {decision}"),
-        State::Manual { holder, .. } => format!("by hand: {holder}"),
+        State::Manual { holder, .. } => format!("claimed by {holder}"),
         State::InPhases { is_blocked: true } => "its pipeline is blocked".into(),
         State::InPhases { is_blocked: false } => "in its phases".into(),
         State::Running(_) if task.attempts > 1 => format!("{} run", format::ordinal(task.attempts as usize)),
         State::Running(_) => String::new(),
         State::Stuck { reason, .. } => match reason {
-            Stuck::NoHeartbeat { last_seen } => format!("last seen {} ago", format::span(at.lease - last_seen.lease)),
-            Stuck::NoProgress { duration } => format!("nothing seen of it in {}", format::span(*duration)),
+            Stuck::NoHeartbeat { last_seen } => format!("last activity {} ago", format::span(at.lease - last_seen.lease)),
+            Stuck::NoProgress { duration } => format!("no activity for {}", format::span(*duration)),
             Stuck::SessionDead => "its session is dead".into(),
         },
         State::Stopping { .. } => "being stopped".into(),

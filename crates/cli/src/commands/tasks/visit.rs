@@ -12,7 +12,7 @@ pub(super) struct Open {
     task: String,
 }
 
-/// Show what was done in the worktree of a task since its base: commits, changes and new files.
+/// Show the commits, changes and new files in the worktree of a task since its base.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman tasks diff 'Add login'")]
 pub(super) struct Diff {

@@ -19,12 +19,12 @@ use crate::printer::{BOLD, DIM};
 use crate::signals::Signals;
 use crate::views::tasks::Awaited;
 
-/// Wait until tasks are over.
+/// Wait until tasks have ended.
 ///
 /// Exits with 0 if all of them are completed, with 7 if one of them ended otherwise, and with 6 if the time is up. Inside
-/// of a run, the run's slot goes to others meanwhile and is taken again before this returns; so a run may wait for its
-/// children even if only one run is allowed at a time. A run that would wait for ever, because what it waits for waits for that run, is
-/// refused with the circle, exit 9.
+/// of a run, the run's slot is released while it waits and acquired again before the command returns; so a run may wait for its
+/// children even if only one run is allowed at a time. A run that would wait for itself, directly or through other tasks, is
+/// refused with the cycle, exit 9.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks wait 'Run the tests'\n  banksman tasks wait t-7k2m9q1a t-0b4ndx3c --timeout 10m"
@@ -33,7 +33,7 @@ pub(super) struct Wait {
     /// The tasks
     #[arg(required = true, value_name = "TASK")]
     tasks: Vec<String>,
-    /// How long to wait at most [default: as long as it takes]
+    /// Maximum time to wait [default: unlimited]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     timeout: Option<Dur>,
 }
@@ -77,9 +77,9 @@ fn failure(tasks: &[TaskId], error: TaskWaitError) -> Failure {
     match error {
         TaskWaitError::Failed(error) => error.into(),
         TaskWaitError::Caller(error) => error.into(),
-        TaskWaitError::Fenced { run } => Failure::new(exit::FENCED, "FENCED", format!("fenced: run {run} is over"))
+        TaskWaitError::Fenced { run } => Failure::new(exit::FENCED, "FENCED", format!("fenced: run {run} has ended"))
             .detail("run", &run)
-            .hint("stop what is left of it"),
+            .hint("stop its remaining processes"),
         TaskWaitError::Deadlock { run, cycle } => {
             let names: Vec<&str> = tasks.iter().map(TaskId::as_str).collect();
             resources::circle(&format!("waiting for {}", names.join(", ")), &cycle)
@@ -147,5 +147,5 @@ fn timed_out(tasks: &[AwaitedTask]) -> Failure {
     let message = format!("waited too long for {}{more}", names.join(", "));
     Failure::new(exit::LOCKED, "WAIT_TIMEOUT", message)
         .detail("tasks", &left.iter().map(|task| to_view(task)).collect::<Vec<_>>())
-        .hint(format!("banksman why {} shows what it waits for", names.first().unwrap_or(&"TASK")))
+        .hint(format!("see: banksman why {}", names.first().unwrap_or(&"TASK")))
 }

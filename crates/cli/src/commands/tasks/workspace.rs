@@ -20,20 +20,20 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct WhereArgs {
-    /// Where it works: in the project's checkout, or in a directory or a git worktree of its own [default: workspace.default; of an agent
+    /// Where the task works: in the project's checkout, or in a directory or a git worktree of its own [default: workspace.default; of an agent
     /// in a git repository: worktree; inside of another worktree: there]
     #[arg(long, value_name = "WHERE")]
     workspace: Option<Where>,
     /// The same as --workspace worktree
     #[arg(long, conflicts_with_all = ["workspace", "cwd"])]
     worktree: bool,
-    /// The branch of its worktree; made if it is missing [default: banksman/ID-TITLE]
+    /// The branch of its worktree; created if it is missing [default: banksman/ID-TITLE]
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
-    /// What a new branch begins with [default: the commit that the project's checkout is at when it starts; of a child: the parent's HEAD]
+    /// The start point of a new branch [default: the HEAD of the project's checkout when the task starts; of a child: the parent's HEAD]
     #[arg(long, value_name = "REF")]
     base: Option<String>,
-    /// The directory it works in
+    /// The directory in which the task works
     #[arg(long, value_name = "DIR", conflicts_with_all = ["workspace", "branch", "base"])]
     cwd: Option<PathBuf>,
 }
@@ -73,8 +73,10 @@ impl WhereArgs {
         let wants_branch = self.branch.is_some() || self.base.is_some();
         let asked = if self.worktree || wants_branch { Some(Where::Worktree) } else { None };
         match (self.workspace, asked) {
-            (Some(Where::Checkout | Where::Dir), Some(_)) => Err(Failure::usage("--branch and --base are for worktrees")
-                .hint("leave out --workspace, or ask for --workspace worktree")),
+            (Some(Where::Checkout | Where::Dir), Some(_)) => {
+                Err(Failure::usage("--branch and --base need a worktree")
+                    .hint("leave out --workspace, or use --workspace worktree"))
+            }
             (Some(Where::Checkout), None) => Ok(WorkspaceSpec::Checkout),
             (Some(Where::Dir), None) => Ok(WorkspaceSpec::Dir),
             (Some(Where::Worktree), _) | (None, Some(_)) => self.worktree(project, is_child),

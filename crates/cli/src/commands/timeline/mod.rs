@@ -34,18 +34,18 @@ const EVENTS: usize = 200_000;
 const ROWS: usize = 60;
 const WIDTH: usize = 100;
 
-/// Draw what ran when, from the event log.
+/// Draw a timeline of runs from the event log.
 ///
-/// Without --since it begins with the first run of the last 24 hours.
+/// Without --since, the timeline begins with the first run of the last 24 hours.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman timeline\n  banksman timeline --since 22:00\n  banksman timeline --since 8h --svg night.svg"
 )]
 pub(crate) struct TimelineCommand {
-    /// Begin so long ago, such as 8h; or at a time such as 22:00 or 2026-11-15T08:00:00Z
+    /// The beginning: a duration ago such as 8h, or a time such as 22:00 or 2026-11-15T08:00:00Z
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Write the picture of all tasks into this file, as SVG
+    /// Write the timeline of all tasks to this file, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -84,12 +84,12 @@ impl TimelineCommand {
         keep_newest(&mut timeline, ROWS);
         let hidden = all.saturating_sub(ROWS);
         let mut human = if all == 0 {
-            format!("nothing ran since {}", clock(&timeline, 0))
+            format!("no runs since {}", clock(&timeline, 0))
         } else {
             picture::draw(&timeline, Axis::Clock, terminal::stdout_width().unwrap_or(WIDTH))
         };
         if hidden > 0 {
-            human.push_str(&format!("\n\n{DIM}the last {ROWS} of {all} tasks; banksman timeline --svg FILE has all{DIM:#}"));
+            human.push_str(&format!("\n\n{DIM}the last {ROWS} of {all} tasks; draw all: banksman timeline --svg FILE{DIM:#}"));
         }
         if all > 0 {
             human.push_str(&format!("\n\n{summary}"));

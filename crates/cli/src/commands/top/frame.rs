@@ -39,11 +39,11 @@ const HELP: &str = "\
 Keys of banksman top
 
   ↑ ↓ j k      select a line          PgUp PgDn Home End
-  Enter  l     show its log           w   why it is where it is
-  o            open its workspace     d   answer what needs you
+  Enter  l     show its log           w   explain its status
+  o            open its workspace     d   answer open decisions
   t            take it                r   retry it
   c            cancel it (asks first) n   nudge it
-  /            show only lines with a text; Esc shows all
+  /            show only lines that contain a text; Esc shows all
   ?            this page              q   leave";
 
 pub(super) fn draw(top: &mut Top, frame: &mut Frame<'_>) {
@@ -154,8 +154,8 @@ fn list(top: &mut Top, width: usize, height: usize) -> Vec<String> {
     }
     if lines.is_empty() {
         let text = match &top.filter {
-            Some(filter) => format!("no line has the text {}: Esc shows all", terminal::one_line(filter)),
-            None => "nothing is going on: banksman tasks add TITLE --run CMD".to_owned(),
+            Some(filter) => format!("no line contains {}; Esc shows all", terminal::one_line(filter)),
+            None => "nothing in progress: banksman tasks add TITLE --run CMD".to_owned(),
         };
         lines.push(terminal::cut(&format!("  {DIM}{text}{DIM:#}"), width));
     }

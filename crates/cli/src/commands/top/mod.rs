@@ -42,9 +42,10 @@ const REST: u32 = 40;
 /// The number of log lines shown.
 const LOG_LINES: &str = "500";
 
-/// Show what is going on, and keep it up to date.
+/// Show the project on an interactive screen.
 ///
-/// What runs, what needs you, what lands, what is blocked, what has just ended. Keys act on the selected line; ? lists them.
+/// Lists running tasks, open decisions, landings, blocked tasks and tasks that have just ended. Keys act on the selected line; ? lists
+/// them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman top\n  banksman run --top")]
 pub(crate) struct TopCommand {}
@@ -103,15 +104,14 @@ impl TopCommand {
 /// Shows the board until the user leaves, and then stops a runner that was started with it.
 pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
-        return Err(
-            Failure::usage("top needs a terminal").hint("banksman status shows the same once; banksman events --follow goes on")
-        );
+        return Err(Failure::usage("top needs a terminal")
+            .hint("banksman status prints the same once; banksman events --follow prints changes"));
     }
     let system = |what: &'static str| move |error| Failure::system(what, error);
     let signals = Signals::install()?;
-    let (resized, notify) = UnixStream::pair().map_err(system("make a pipe"))?;
-    resized.set_nonblocking(true).map_err(system("make a pipe"))?;
-    signal_hook::low_level::pipe::register(SIGWINCH, notify).map_err(system("take note of signals"))?;
+    let (resized, notify) = UnixStream::pair().map_err(system("create a pipe"))?;
+    resized.set_nonblocking(true).map_err(system("create a pipe"))?;
+    signal_hook::low_level::pipe::register(SIGWINCH, notify).map_err(system("handle signals"))?;
     let project = context.project()?;
     let mut reader = project.reader()?;
     record_ended(context, &project, &mut reader)?;
@@ -203,7 +203,7 @@ pub(crate) fn show(context: &Context, runner: Option<Command>) -> ExitResult {
     let left = top.board.live.len();
     if let Some(runner) = &mut runner {
         runner.end();
-        let sessions = if left == 1 { "1 session goes on".into() } else { format!("{left} sessions go on") };
+        let sessions = if left == 1 { "1 session continues".into() } else { format!("{left} sessions continue") };
         context.printer.note(&if left == 0 {
             "the runner has left".to_owned()
         } else {
@@ -281,7 +281,7 @@ impl Top {
                 let check = Some(arguments(&["workspaces", "show", &task()?]));
                 return Some(KeyAction::Visit { check, args: arguments(&["tasks", "open", &task()?]) });
             }
-            Key::Letter('d') if self.board.decisions.is_empty() => return Some(KeyAction::Say("nothing waits for a decision")),
+            Key::Letter('d') if self.board.decisions.is_empty() => return Some(KeyAction::Say("no open decisions")),
             Key::Letter('d') => return Some(KeyAction::Visit { check: None, args: arguments(&["decisions", "review"]) }),
             Key::Letter('t') => {
                 // The command has no terminal that would identify its holder.

@@ -26,29 +26,29 @@ const COMMAND_SHOWN: usize = 100;
 
 /// Trust the store of this project, and the commands and URLs in its settings.
 ///
-/// A store may come with a repository, in an archive, or lie in a database that others write to. Unless you made it, it can be
-/// read, and nothing of it is started until you have trusted it: no task, no command of a guard, no merge. The settings of a
-/// project may be committed, so a command in them may come from anybody, too. That is about the values as they are now: a changed
-/// one needs to be trusted again. A script of the project that a command starts may change without that.
+/// A store may come with a repository, in an archive, or be in a database that other people write to. Unless you created it, it can
+/// be read, but nothing in it is started until you trust it: no task, no command of a guard, no merge. The settings of a project may
+/// be committed, so a command in them may come from another person, too. Trust applies to the current values: a changed value must be
+/// trusted again. A script of the project that a trusted command starts may change without that.
 ///
-/// What an agent reads is checked where it runs, each time before it is started: in the worktree of its task, whose settings may be others than
-/// those of the checkout. If they are not trusted, the task waits, and goes on when you have trusted them with --task.
+/// The files that an agent reads are checked where it runs, before each start: in the worktree of its task, whose settings may differ
+/// from those of the checkout. If they are not trusted, the task waits, and continues when you trust them with --task.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman trust --show\n  banksman trust\n  banksman trust --agent claude --task 'Add login'\n  banksman trust --revoke"
 )]
 pub(crate) struct Trust {
-    /// Only show what there is to trust, and what is trusted
+    /// Only show what can be trusted, and what is trusted
     #[arg(long, conflicts_with = "revoke")]
     show: bool,
-    /// Trust nothing of this project any more. What runs already goes on; runners start nothing more, and leave
+    /// Revoke all trust in this project. Live sessions continue; runners start nothing more, and exit
     #[arg(long)]
     revoke: bool,
-    /// Also these agents, with commas between them: what they read of this repository, and what they may do [default: those of unfinished
-    /// tasks, and agents.default]
+    /// Also trust these agents, separated by commas: what they read of this repository, and what they may do [default: the agents of
+    /// unfinished tasks, and agents.default]
     #[arg(long, value_name = "AGENTS", conflicts_with = "revoke")]
     agent: Option<String>,
-    /// Only what these agents, or those of the task, execute where this task runs; may be given more than once
+    /// Only trust what these agents, or the agents of the task, execute where this task runs; may be given more than once
     #[arg(long = "task", value_name = "TASK", conflicts_with = "revoke")]
     tasks: Vec<String>,
 }
@@ -132,7 +132,7 @@ impl Trust {
         });
         let mut human: Vec<String> = store.iter().map(Contents::page).collect();
         if foreign.is_empty() {
-            human.push("nothing in the settings of this project needs trust".into());
+            human.push("no setting of this project needs trust".into());
         }
         human.extend(foreign.iter().map(|foreign| line(foreign, trust.covers(&root, foreign))));
         let agents: Vec<ExposureView> = exposures.iter().map(|exposure| view(&root, &trust, exposure, None)).collect();
@@ -201,7 +201,7 @@ fn row(found: &ExposureView) -> String {
 /// Continues the tasks that waited for this trust, and adds lines about them and about tasks that wait for more.
 fn resume(context: &Context, project: &Project, trust: &Trusted, human: &mut Vec<String>) -> Result<Vec<String>, Failure> {
     let (gone_on, commands) = worktrees::resume(context, project, trust)?;
-    human.extend(gone_on.iter().map(|title| format!("{GREEN}{}{GREEN:#} goes on", format::one_line(title))));
+    human.extend(gone_on.iter().map(|title| format!("{GREEN}{}{GREEN:#} continues", format::one_line(title))));
     human.extend(commands.iter().map(|command| format!("{YELLOW}a task waits for{YELLOW:#}  {command}")));
     Ok(gone_on)
 }
@@ -309,7 +309,7 @@ impl Contents {
             page.push_str(&format!("\n{indent}{DIM}{task}{DIM:#} {command}"));
         }
         if self.tasks > self.commands.len() {
-            page.push_str(&format!("\n{indent}{DIM}… banksman tasks list shows all of them{DIM:#}"));
+            page.push_str(&format!("\n{indent}{DIM}… list all: banksman tasks list{DIM:#}"));
         }
         page
     }

@@ -31,7 +31,7 @@ fn place(project: &Project, reader: &mut Reader, names: &[String], id: &TaskId) 
     let choices = agents::choices(&task).iter().map(|choice| choice.agent.to_string());
     let names: Vec<String> = if names.is_empty() { choices.collect() } else { names.to_vec() };
     if names.is_empty() {
-        return Err(Failure::usage(format!("{id} is not done by an agent")).hint("name one with --agent"));
+        return Err(Failure::usage(format!("{id} has no agent")).hint("name one with --agent"));
     }
     let directory = project.agent_directory(&task).ok_or_else(|| no_worktree(id))?;
     let exposures = names.iter().flat_map(|name| project.exposures_in(name, &directory)).collect();
@@ -39,9 +39,9 @@ fn place(project: &Project, reader: &mut Reader, names: &[String], id: &TaskId) 
 }
 
 fn no_worktree(id: &TaskId) -> Failure {
-    Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", format!("{id} has no worktree yet, so there is nothing of it to trust"))
+    Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", format!("{id} has no worktree yet"))
         .detail("task", id)
-        .hint("its first run makes one, and is not begun before what lies there is trusted")
+        .hint("its first run creates one, and starts only when its content is trusted")
 }
 
 /// Continues the tasks whose exposures are all trusted now. Returns their titles, and the commands for tasks that wait

@@ -18,20 +18,20 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
         kind: Kind::Dependency,
         since: chain.links.first().and_then(|link| link.since).map(Into::into),
         chain: chain.links.iter().map(Into::into).collect(),
-        wakes: "it may start when that is completed".into(),
+        wakes: "it may start when that task is completed".into(),
         ..Reason::default()
     };
     match &chain.end {
         ChainEnd::Gone => {
-            message.push_str(", which does not exist any more");
-            reason.wakes = "nothing will change that by itself".into();
+            message.push_str(", which no longer exists");
+            reason.wakes = "needs a person".into();
             reason.is_final = true;
         }
-        ChainEnd::More => message.push_str(", which waits for others in turn"),
+        ChainEnd::More => message.push_str(", which waits for further tasks"),
         ChainEnd::Cycle(cycle) => {
             reason.cycle = cycle.iter().map(ToString::to_string).collect();
             message.push_str(&format!("; these wait for each other: {}", reason.cycle.join(" -> ")));
-            reason.wakes = "nothing will change that by itself".into();
+            reason.wakes = "needs a person".into();
             reason.hint = Some(format!("banksman tasks update {name} --depends-on ''"));
             reason.is_final = true;
         }
@@ -49,7 +49,7 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     message.push_str(if for_runner { ", which waits for a runner" } else { ", which waits in turn:" });
                 }
                 Answer::Over { done, pipeline, .. } => {
-                    reason.wakes = "that will not be completed by itself".into();
+                    reason.wakes = "that task stays incomplete without a person".into();
                     reason.is_final = true;
                     reason.hint = match (done, pipeline.as_ref().map(|pipeline| &pipeline.state)) {
                         (_, Some(State::Failed { recoverable: true, .. })) => Some(format!("banksman pipelines retry {name}")),
@@ -62,22 +62,22 @@ pub(super) fn dependency(chain: &Chain, at: Stamp) -> Reason {
                     };
                 }
                 Answer::Landing(_) => {
-                    reason.wakes = "it may start when that has landed".into();
+                    reason.wakes = "it may start when that task has landed".into();
                     reason.hint = Some(format!("banksman why {name}"));
                 }
                 Answer::Review(Some(_)) => {
-                    reason.wakes = "it may start when that has landed".into();
+                    reason.wakes = "it may start when that task has landed".into();
                     reason.hint = Some(format!("banksman land {name}"));
                 }
                 Answer::Review(None) => {
-                    reason.wakes = "it may start when that is reported as done".into();
+                    reason.wakes = "it may start when that task is reported as done".into();
                     reason.hint = Some(format!("banksman tasks done {name}"));
                 }
                 Answer::AwaitingDecision { decision, .. } => {
-                    reason.wakes = "it may start when the decision is made and that is completed".into();
+                    reason.wakes = "it may start when the decision is made and that task is completed".into();
                     reason.hint = Some(format!("banksman decisions show {decision}"));
                 }
-                Answer::Manual { .. } => reason.wakes = "it may start when that is reported as done".into(),
+                Answer::Manual { .. } => reason.wakes = "it may start when that task is reported as done".into(),
                 Answer::InPhases(phases) => {
                     reason.because = phases::reasons(phases, at);
                     reason.is_final = reason.because.iter().any(|reason| reason.is_final);
@@ -107,7 +107,7 @@ fn links(links: &[Link]) -> String {
     let mut named: Vec<String> = links.iter().map(name).collect();
     if named.len() > 2 * NAMED + 1 {
         let counted = named.len() - 2 * NAMED;
-        named.splice(NAMED..named.len() - NAMED, [format!("{counted} others one after the other")]);
+        named.splice(NAMED..named.len() - NAMED, [format!("… {counted} more …")]);
     }
     named.join(", which waits for ")
 }

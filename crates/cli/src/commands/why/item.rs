@@ -58,14 +58,14 @@ pub(super) fn view(why: &Why) -> Option<ItemView<'_>> {
 
 fn message(future: &ItemFuture, state: &State) -> String {
     match (future, state) {
-        (ItemFuture::Open, State::Done(_)) => "it ends when a runner records it".into(),
-        (ItemFuture::Open, _) => "it ends as this task does".into(),
+        (ItemFuture::Open, State::Done(_)) => "it ends when a runner records the end of this task".into(),
+        (ItemFuture::Open, _) => "it ends with this task".into(),
         (ItemFuture::Waits, _) => "it waits for the next attempt".into(),
-        (ItemFuture::Again { task: Some(task), .. }, _) => format!("another attempt is made, {task}"),
-        (ItemFuture::Again { holder, task: None }, _) => format!("another attempt is made, by {holder}"),
+        (ItemFuture::Again { task: Some(task), .. }, _) => format!("another attempt is in progress: {task}"),
+        (ItemFuture::Again { holder, task: None }, _) => format!("another attempt is in progress, by {holder}"),
         (ItemFuture::Dead { queue, reason }, _) => format!("it is dead, in queue {queue}: {reason}"),
         (ItemFuture::Gone, State::Done(TaskEnd::Success { .. })) => "it is done".into(),
-        (ItemFuture::Gone, _) => "it is not in a queue any more: another attempt has completed it, or it was removed".into(),
+        (ItemFuture::Gone, _) => "it is no longer in a queue: another attempt has completed it, or it was removed".into(),
     }
 }
 

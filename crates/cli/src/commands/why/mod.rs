@@ -34,8 +34,8 @@ pub(crate) use sentence::attention;
 
 /// Explain why a task is not running.
 ///
-/// Names everything that blocks the task, who holds it, since when, and what will change it. A task that
-/// waits for others is followed to where the waiting begins. For one that is over, it says how it ended.
+/// Names everything that blocks the task: the holder, since when, and what unblocks it. Dependencies are followed to the first
+/// task that is blocked by something else. For an ended task it says how the task ended.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman why 'Run the tests'\n  banksman why t-7k2m9q --json")]
 pub(crate) struct Why {
@@ -122,7 +122,7 @@ fn human(why: &Found, failed: Option<&TaskId>) -> String {
     for Unanswered { holder, pid, since } in &why.unanswered {
         let silent = format::span(at.lease - *since);
         text.push_str(&format!(
-            "\n  {YELLOW}-{YELLOW:#} {} waits for it, and its process was woken and has not answered for {silent}\n    \
+            "\n  {YELLOW}-{YELLOW:#} {} waits for the task, but its process was woken {silent} ago and has not answered\n    \
              {DIM}try: kill -CONT {pid}{DIM:#}",
             format::holder(holder)
         ));

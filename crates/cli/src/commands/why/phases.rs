@@ -29,13 +29,13 @@ pub(crate) fn standing(pipeline: &Pipeline, task: Option<&Task>, is_attempt: boo
 fn place(pipeline: &Pipeline, at: Stamp) -> String {
     let ago = format::span(at.lease - pipeline.phase_started.lease);
     match &pipeline.state {
-        State::Init => "has not begun".into(),
+        State::Init => "has not started".into(),
         State::Checking { phase, when } => {
             let names: Vec<&str> = pipeline.guards().iter().map(|guard| guard.name.as_str()).collect();
             let guards = if names.len() == 1 { "guard" } else { "guards" };
-            format!("waits for the answer of {guards} {} {}", names.join(", "), side(*when, phase))
+            format!("waits for {guards} {} {}", names.join(", "), side(*when, phase))
         }
-        State::Running { phase, task: None, .. } => format!("is to put an item into a queue, in phase {phase}"),
+        State::Running { phase, task: None, .. } => format!("is about to push an item, in phase {phase}"),
         State::Running { phase, approach, .. } => {
             let by = match pipeline.plan.phase(phase).map(|phase| &phase.action) {
                 Some(Action::Strategy { approaches, .. }) => approaches.get(*approach as usize),
@@ -57,7 +57,7 @@ fn place(pipeline: &Pipeline, at: Stamp) -> String {
         State::Done => "is done".into(),
         State::Failed { phase, .. } => format!("has failed in phase {phase}"),
         State::Cancelled { phase: Some(phase) } => format!("was cancelled in phase {phase}"),
-        State::Cancelled { phase: None } => "was cancelled before it began".into(),
+        State::Cancelled { phase: None } => "was cancelled before it started".into(),
     }
 }
 
@@ -91,16 +91,18 @@ pub(super) fn advice(pipeline: &Pipeline) -> Option<String> {
     let id = &pipeline.id;
     match &pipeline.state {
         State::Blocked { reason: Blocked::Guard { .. }, .. } => {
-            Some(format!("What frees it: banksman why {id}. To go on regardless: banksman pipelines unblock {id}"))
+            Some(format!("To see what unblocks it: banksman why {id}. To continue regardless: banksman pipelines unblock {id}"))
         }
         State::Blocked { reason: Blocked::Dependencies, .. } => {
-            Some(format!("To go on regardless: banksman pipelines unblock {id}"))
+            Some(format!("To continue regardless: banksman pipelines unblock {id}"))
         }
         State::Blocked { reason: Blocked::Decision { decision, .. } | Blocked::Overdue { decision, .. }, .. } => {
             Some(format!("Answer with: banksman decisions resolve {decision} N"))
         }
-        State::Failed { recoverable: true, .. } => Some(format!("To try that phase again: banksman pipelines retry {id}")),
-        State::Failed { recoverable: false, .. } => Some(format!("That is final; to start a new one: {}", restart(pipeline))),
+        State::Failed { recoverable: true, .. } => Some(format!("To retry the phase: banksman pipelines retry {id}")),
+        State::Failed { recoverable: false, .. } => {
+            Some(format!("This is final; to start a new pipeline: {}", restart(pipeline)))
+        }
         State::Init | State::Checking { .. } | State::Running { .. } | State::Done | State::Cancelled { .. } => None,
     }
 }
@@ -170,7 +172,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             };
             let (wakes, hint) = remedy(pipeline, guard, part);
             let wakes = wakes.unwrap_or_else(|| next_check(*again, phases.has_runner, at));
-            let regardless = format!("to go on whatever the guard says: banksman pipelines unblock {}", pipeline.id);
+            let regardless = format!("to continue regardless: banksman pipelines unblock {}", pipeline.id);
             vec![Reason {
                 kind: Kind::Guard,
                 message,
@@ -182,7 +184,7 @@ pub(super) fn reasons(phases: &Phases, at: Stamp) -> Vec<Reason> {
             }]
         }
         (State::Blocked { reason: Blocked::Overdue { guard, part, decision, .. }, .. }, _) => {
-            vec![undecided(decision, format!("guard {guard} has not held for too long: {part}"))]
+            vec![undecided(decision, format!("guard {guard} has failed for too long: {part}"))]
         }
         (State::Blocked { reason: Blocked::Decision { decision, task, .. }, .. }, _) => {
             vec![undecided(decision, format!("its task {task} waits for decision {decision}"))]
@@ -226,7 +228,7 @@ fn remedy(pipeline: &Pipeline, guard: &Name, part: &str) -> (Option<String>, Str
         };
     }
     if let Some(other) = wants.pipelines.first() {
-        return (continues(format!("pipeline {other} does")), format!("banksman why {}", format::quoted(&**other)));
+        return (continues(format!("pipeline {other} continues")), format!("banksman why {}", format::quoted(&**other)));
     }
     if let Some(task) = wants.issues.iter().flat_map(|filter| &filter.ids).find_map(|id| id.literal()) {
         return (continues(format!("task {task} has changed")), format!("banksman why {}", format::quoted(task)));

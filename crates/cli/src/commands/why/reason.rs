@@ -74,16 +74,16 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::Backoff { until, not_begun, agent } => Reason {
             kind: if not_begun.is_some() { Kind::NotBegun } else { Kind::Resting },
             message: match (not_begun, agent) {
-                (Some(error), _) => format!("its last run could not begin: {error}"),
+                (Some(error), _) => format!("its last run could not start: {error}"),
                 (None, Some((agent, why, said))) => kept_from_working(agent, *why, said),
-                (None, None) => "it rests between two attempts".into(),
+                (None, None) => "it is in backoff between two attempts".into(),
             },
             wakes: format!("it may start in {}", format::span(*until - at.lease)),
             ..Reason::default()
         },
         Cause::Roots { limit, roots, ahead } => {
             let place = ahead + 1;
-            let earlier = if roots.len() < *limit as usize { "; roots that came earlier take the other places" } else { "" };
+            let earlier = if roots.len() < *limit as usize { "; earlier roots take the remaining places" } else { "" };
             let root = |(id, title, since): &(TaskId, Title, Stamp)| HolderView::Root {
                 holder: id.clone(),
                 title: title.clone(),
@@ -94,8 +94,8 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
             Reason {
                 kind: Kind::NoRootSlot,
                 message: match names.is_empty() {
-                    true => format!("{} of {limit} roots are under way{earlier}", roots.len()),
-                    false => format!("{} of {limit} roots are under way: {}{more}{earlier}", roots.len(), names.join(", ")),
+                    true => format!("{} of {limit} roots are in progress{earlier}", roots.len()),
+                    false => format!("{} of {limit} roots are in progress: {}{more}{earlier}", roots.len(), names.join(", ")),
                 },
                 wakes: format!("it is the {} in the queue for the next root that ends", format::ordinal(place as usize)),
                 hint: Some("banksman config set limits.max_concurrent_root_tasks N".into()),
@@ -107,8 +107,8 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::Dependency(chain) => dependency(chain, at),
         Cause::PassedOn { task } => Reason {
             kind: Kind::Dependency,
-            message: format!("task {task} has ended, and the many tasks that wait for it learn of that in turn"),
-            wakes: "it continues when a runner has reached it".into(),
+            message: format!("task {task} has ended, and its many dependents are being updated"),
+            wakes: "it continues when a runner has updated it".into(),
             hint: Some("banksman doctor".into()),
             resource: Some(format!("task {task}")),
             ..Reason::default()
@@ -121,10 +121,10 @@ pub(super) fn of(cause: &Cause, task: &TaskId, at: Stamp) -> Reason {
         Cause::AccountLimit { agent, limit } => account_limit(agent, limit),
         Cause::SectionBusy { name, run, task } => Reason {
             kind: Kind::SectionBusy,
-            message: format!("{} (task {task}) still lives in its exclusive section {name}", sentence::attended(run)),
+            message: format!("{} (task {task}) is still live in its exclusive section {name}", sentence::attended(run)),
             wakes: match (run.life, &run.heir) {
-                (Life::Gone, None) => "the next runner looks after that run, and may then start this task".into(),
-                (Life::Gone, Some(heir)) => format!("once runner {heir} looks after that run, it may start this task"),
+                (Life::Gone, None) => "the next runner adopts that run, and may then start this task".into(),
+                (Life::Gone, Some(heir)) => format!("runner {heir} adopts that run, and may then start this task"),
                 (Life::Alive | Life::Unknown, _) => "it may start when that run has ended".into(),
             },
             since: Some(run.started.into()),
@@ -177,10 +177,10 @@ fn no_runner_free(runners: &[(RunnerId, Vec<Obstacle>)], ahead: u64, at: Stamp) 
     let view =
         |(runner, obstacles): &(RunnerId, Vec<Obstacle>)| RunnerView { runner: runner.clone(), obstacles: said(obstacles) };
     let wakes = match place {
-        None if short => "it starts when the machine has enough again; no attempt is used up meanwhile".into(),
+        None if short => "it starts when the machine has enough resources again; no attempt is used up meanwhile".into(),
         Some(place) => format!("it is the {} in the queue for the next run that ends", format::ordinal(place as usize)),
         None if all_elsewhere => "it starts when a runner works in its section".into(),
-        None => "it starts when one of these can take it".into(),
+        None => "it starts when one of these runners can take it".into(),
     };
     Reason {
         kind: if short { Kind::Shortage } else { Kind::NoFreeRunner },
@@ -199,12 +199,12 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
             format!("works only in {}", names.join(", "))
         }
-        Obstacle::Full(1) => "has the one run that it may have".into(),
-        Obstacle::Full(max) => format!("has all {max} runs that it may have"),
+        Obstacle::Full(1) => "has reached its limit of 1 run".into(),
+        Obstacle::Full(max) => format!("has reached its limit of {max} runs"),
         Obstacle::Short(shortage) => {
             let (since, next) = (at.lease - shortage.since.lease, shortage.until - at.lease);
             format!(
-                "cannot start more runs, for {}: {}; it tries again in {}",
+                "has been unable to start more runs for {}: {}; it retries in {}",
                 format::span(since),
                 shortage.error,
                 format::span(next.max(Span::ZERO))
@@ -214,10 +214,10 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             Cause::Taken { reason: Refusal::Section { name, holder, .. }, .. } => {
                 let span = format::span(at.lease - holder.since.lease);
                 let owner = holder.holder.as_str().replacen("runner:", "runner ", 1);
-                format!("is kept out of section {name}, held by {owner} for {span}")
+                format!("waits for section {name}, held by {owner} for {span}")
             }
             Cause::SectionBusy { name, run, .. } => {
-                format!("is kept out of section {name}, where {} still lives", sentence::attended(run))
+                format!("waits for section {name}, where {} is still live", sentence::attended(run))
             }
             Cause::Taken { .. }
             | Cause::Manual
@@ -228,7 +228,7 @@ fn obstacle_words(obstacle: &Obstacle, at: Stamp) -> String {
             | Cause::PassedOn { .. }
             | Cause::AccountLimit { .. }
             | Cause::NoRunner { .. }
-            | Cause::NoRunnerFree { .. } => "is kept out of the section of the task".into(),
+            | Cause::NoRunnerFree { .. } => "waits for the section of the task".into(),
         },
     }
 }
@@ -247,7 +247,7 @@ fn account_limit(agent: &Name, limit: &AccountLimit) -> Reason {
         wakes: match (&limit.state, &*limit.scope.kind) {
             (_, BUDGET) => "it may start when the day is over, or the budget is raised".into(),
             (State::Probing { .. }, _) => "it may start when that run has its first answer".into(),
-            _ => format!("one run tries it {}, and the others follow", format::away(limit.resets())),
+            _ => format!("one run probes it {}, and the others follow", format::away(limit.resets())),
         },
         hint: match &*limit.scope.kind {
             BUDGET => Some("banksman config set budget.day N".into()),
@@ -265,7 +265,7 @@ fn kept_from_working(agent: &Name, why: RetryReason, said: &str) -> String {
     let what = match why {
         RetryReason::Overloaded => "its provider is overloaded",
         RetryReason::Network => "its provider cannot be reached",
-        _ => "it did nothing but try again",
+        _ => "it only retried",
     };
     if said.is_empty() { format!("{agent}: {what}") } else { format!("{agent}: {what}: {}", format::one_line(said)) }
 }

@@ -29,7 +29,7 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
         }
         Answer::Stopping { run, since, then: after } => {
             let wanted = then(after);
-            format!("is being stopped, for {}: {}; when no process of it is left, {wanted}", ago(*since), attended(run))
+            format!("has been stopping for {}: {}; when its last process has ended, {wanted}", ago(*since), attended(run))
         }
         Answer::Awaiting { children, until } => {
             let names: Vec<String> = children
@@ -37,10 +37,10 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
                 .map(|child| child.title.as_ref().map_or(child.id.to_string(), |t| format!("{t} ({})", child.id)))
                 .collect();
             let then = match until {
-                Some(until) => format!("they have {} more", format::span(*until - at.lease)),
-                None => "they are being ended".into(),
+                Some(until) => format!("they have {} left", format::span(*until - at.lease)),
+                None => "they are being stopped".into(),
             };
-            format!("is done but for its children: {}; {then}", names.join(", "))
+            format!("is done except for its children: {}; {then}", names.join(", "))
         }
         Answer::AwaitingDecision { decision, question } => {
             let text = question.as_ref().map(|question| format!(": {}", question.text)).unwrap_or_default();
@@ -50,8 +50,8 @@ pub(super) fn answer(answer: &Answer, changed: Stamp, at: Stamp) -> String {
             )
         }
         Answer::Manual { holder, until } => {
-            let until = until.map(|until| format!("; {} are left before others may take it", format::span(until - at.lease)));
-            format!("has been worked on by {holder} for {}{}", ago(changed), until.unwrap_or_default())
+            let until = until.map(|until| format!("; the claim expires in {}", format::span(until - at.lease)));
+            format!("has been claimed by {holder} for {}{}", ago(changed), until.unwrap_or_default())
         }
         Answer::InPhases(phases) => phases::in_phases(phases, at),
         Answer::Landing(place) => landing(place, ago(changed)),
@@ -77,7 +77,7 @@ fn landing(place: &LandingPlace, since: String) -> String {
                 format!("the check fails on {target} itself; answer with: banksman decisions resolve {} N", red.decision)
             }
             (None, by) => {
-                format!("paused by {}; go on with: banksman landing resume {target}", by.as_deref().unwrap_or("a person"))
+                format!("paused by {}; continue with: banksman landing resume {target}", by.as_deref().unwrap_or("a person"))
             }
         };
         return format!("has been waiting to land for {since}: the merge queue of {target} is paused ({why})");
@@ -88,7 +88,8 @@ fn landing(place: &LandingPlace, since: String) -> String {
     let runner = if place.has_runner { "" } else { "; no runner is running (start one: banksman run)" };
     let ahead = match place.ahead {
         0 => String::new(),
-        number => format!(" behind {number} others"),
+        1 => " behind 1 other entry".into(),
+        number => format!(" behind {number} other entries"),
     };
     match &entry.state {
         State::Queued => format!("has been in the merge queue of {target} for {since}{ahead}{runner}"),
@@ -108,12 +109,12 @@ fn landing(place: &LandingPlace, since: String) -> String {
             let files = files.join(", ");
             let first = match &place.author_before {
                 Some(task) => format!("until task {task} has resolved its conflict there: one author at a time resolves a file"),
-                None => "which is built again next".into(),
+                None => "and is rebuilt next".into(),
             };
             format!("has been waiting to land on {target} for {since}: it conflicts in {files}, {first}{runner}")
         }
         State::Waiting { obstacle } => {
-            format!("has been waiting to land on {target} for {since}: {obstacle}; it is tried again by itself{runner}")
+            format!("has been waiting to land on {target} for {since}: {obstacle}; it is retried automatically{runner}")
         }
         State::Asking { decision, because } => {
             format!("cannot land on {target}: {because}. Answer with: banksman decisions resolve {decision} N")
@@ -157,17 +158,17 @@ pub(super) fn attended(run: &Attended) -> String {
 pub(crate) fn attention(run: &Attended) -> Option<String> {
     if let Some(message) = &run.prompted {
         let then = match &run.asked {
-            Some(decision) => format!("a person must say whether there is one: banksman decisions show {decision}"),
+            Some(decision) => format!("and a person must confirm whether it exists: banksman decisions show {decision}"),
             None => format!("and message {message} in its prompt holds the dispatch lock of the task until it is"),
         };
         let said = ownerless(run)
             .into_iter()
-            .fold(format!("its session was not seen yet, {then}"), |said, more| format!("{said}; {more}"));
+            .fold(format!("its session has not been seen yet, {then}"), |said, more| format!("{said}; {more}"));
         return Some(said);
     }
     if let Some(decision) = &run.asked {
         return Some(format!(
-            "its keeper is dead, and a person must say whether its processes are: banksman decisions show {decision}"
+            "its keeper is dead; a person must confirm that its processes are, too: banksman decisions show {decision}"
         ));
     }
     if let Some(ended) = &run.ended {
@@ -182,7 +183,7 @@ fn silent(run: &Attended) -> Option<String> {
     let silence = run.silence.as_ref()?;
     let keeper = run.session.as_ref().map_or("its keeper".into(), |session| format!("its keeper, process {},", session.keeper));
     let go_on = match &run.session {
-        Some(session) if silence.contains("stopped") => format!("; kill -CONT {} lets it go on", session.keeper),
+        Some(session) if silence.contains("stopped") => format!("; kill -CONT {} resumes it", session.keeper),
         _ => String::new(),
     };
     Some(format!(
@@ -194,17 +195,17 @@ fn silent(run: &Attended) -> Option<String> {
 fn ownerless(run: &Attended) -> Option<String> {
     match (run.life, &run.heir) {
         (Life::Alive, _) => None,
-        (Life::Unknown, _) => Some("that runner cannot be seen from here".into()),
-        (Life::Gone, Some(heir)) => Some(format!("its runner is gone, and runner {heir} will look after it")),
-        (Life::Gone, None) => Some("its runner is gone, and the next runner will look after it".into()),
+        (Life::Unknown, _) => Some("its runner cannot be checked from this machine".into()),
+        (Life::Gone, Some(heir)) => Some(format!("its runner is gone; runner {heir} will adopt it")),
+        (Life::Gone, None) => Some("its runner is gone; the next runner will adopt it".into()),
     }
 }
 
 pub(super) fn stuck(reason: &Stuck, at: Stamp) -> String {
     match reason {
-        Stuck::NoHeartbeat { last_seen } => format!("nothing was seen of it for {}", format::span(at.lease - last_seen.lease)),
-        Stuck::NoProgress { duration } => format!("nothing was seen of it within {} of its start", format::span(*duration)),
-        Stuck::SessionDead => "its session is dead and left no exit behind".into(),
+        Stuck::NoHeartbeat { last_seen } => format!("no activity for {}", format::span(at.lease - last_seen.lease)),
+        Stuck::NoProgress { duration } => format!("no activity within {} of its start", format::span(*duration)),
+        Stuck::SessionDead => "its session is dead, and its exit status is unknown".into(),
     }
 }
 
@@ -214,8 +215,8 @@ pub(super) fn then(after: &After) -> String {
         After::Cancel => "it is cancelled".into(),
         After::Fail { error } => format!("it has failed: {error}"),
         After::Escalate { error } => format!("a person decides: {error}"),
-        After::Overtime { max } => format!("that attempt has failed: it took longer than {max}"),
-        After::Restart => "it is tried again".into(),
+        After::Overtime { max } => format!("the attempt has failed: it took longer than {max}"),
+        After::Restart => "it is retried".into(),
         After::PutBack { .. } => "it is pending again".into(),
     }
 }

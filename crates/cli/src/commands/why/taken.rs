@@ -63,7 +63,7 @@ impl Taken<'_> {
                     (Some(name), None) => format!("banksman sections show {}", format::quoted(name)),
                     (None, None) => format!("banksman {}s show {}", resource.kind.as_str(), format::quoted(&resource.name)),
                 };
-                (Kind::Reserved, format!("{what} is reserved for {holder}, who has waited for {span}{of}"), Some(hint))
+                (Kind::Reserved, format!("{what} is reserved for {holder}, waiting for {span}{of}"), Some(hint))
             }
             (Refusal::NoSlot { capacity, .. }, _) => {
                 (Kind::NoSlot, self.no_slot(*capacity), Some("banksman config set limits.max_concurrent_runs N".into()))
@@ -73,13 +73,13 @@ impl Taken<'_> {
             }
             (Refusal::NotPending(status), _) => (Kind::Other, format!("it is {status}"), None),
             (Refusal::NoWork, _) => (Kind::Other, "it has no command".into(), None),
-            (Refusal::Backoff { .. }, _) => (Kind::Other, "it rests between two attempts".into(), None),
+            (Refusal::Backoff { .. }, _) => (Kind::Other, "it is in backoff between two attempts".into(), None),
             (Refusal::Paused { .. }, _) => (Kind::Other, "it is paused".into(), None),
             (Refusal::Decision(decision), _) => (Kind::Other, format!("it waits for decision {decision}"), None),
-            (Refusal::NoRoot { limit, .. }, _) => (Kind::Other, format!("{limit} roots are under way"), None),
+            (Refusal::NoRoot { limit, .. }, _) => (Kind::Other, format!("{limit} roots are in progress"), None),
             (Refusal::Dependency { task, .. }, _) => (Kind::Other, format!("it waits for {task}"), None),
             (Refusal::SectionBusy { name, run, .. }, _) => {
-                (Kind::Other, format!("run {run} lives in its exclusive section {name}"), None)
+                (Kind::Other, format!("run {run} is live in its exclusive section {name}"), None)
             }
             (Refusal::AccountLimit { agent, .. }, _) => (Kind::Other, format!("the account of {agent} is limited"), None),
         };
@@ -89,7 +89,7 @@ impl Taken<'_> {
             (Kind::NoSlot, _) => {
                 format!("it is the {} in the queue for the next run that ends", format::ordinal(self.ahead as usize + 1))
             }
-            (Kind::Section, _) => "it may start when nobody works there any more".into(),
+            (Kind::Section, _) => "it may start when the section is free".into(),
             (Kind::Reserved, _) => "it may start when that claim has ended".into(),
             (_, Some(holder)) => self.freed(holder),
             (_, None) => "it may start when it is free".into(),
@@ -111,14 +111,13 @@ impl Taken<'_> {
 
     fn slots(&self, name: &str, wanted: u32, available: u32, capacity: u32) -> Reason {
         let wanted_words = format::slots(wanted);
-        let others = |number: usize| if number == 1 { "1 holder waits".into() } else { format!("{number} holders wait") };
         let never = wanted > capacity;
         let message = match (never, available >= wanted, self.first) {
             (true, _, _) => format!("it needs {wanted_words} of semaphore {name}, which has only {capacity}"),
             (false, true, Some(first)) => {
-                format!("{} for semaphore {name} before it, first {first}", others(self.waiters))
+                format!("{} for semaphore {name} before it, first {first}", self.waiting())
             }
-            (false, true, None) => format!("semaphore {name} has as many holders as it can have"),
+            (false, true, None) => format!("semaphore {name} has the maximum number of holders"),
             (false, false, _) => {
                 let holders: Vec<String> = self.holders.iter().take(NAMED).map(holder_words).collect();
                 let more = self.holders.len().saturating_sub(NAMED);
@@ -134,8 +133,8 @@ impl Taken<'_> {
             kind: Kind::Slots,
             message,
             wakes: match (never, self.first, self.holders.first()) {
-                (true, _, _) => "it never fits, unless the semaphore grows".into(),
-                (false, Some(_), _) => "it may start when nobody waits before it and enough slots are free".into(),
+                (true, _, _) => "it never fits, unless the capacity is increased".into(),
+                (false, Some(_), _) => "it may start when it is first in the queue and enough slots are free".into(),
                 (false, None, Some(holder)) if self.holders.len() == 1 => self.freed(holder),
                 (false, None, _) => "it may start when enough slots are free".into(),
             },
@@ -164,17 +163,22 @@ impl Taken<'_> {
         let holders: Vec<String> = oldest.into_iter().take(NAMED).map(name).collect();
         let more = self.holders.len().saturating_sub(NAMED);
         match (self.holders.is_empty(), self.first) {
-            (true, Some(first)) => format!("{} are ahead of it for a run slot, first {first}", self.waiters),
+            (true, Some(first)) => format!("{} for a run slot before it, first {first}", self.waiting()),
             (true, None) => "there is no run slot".into(),
             (false, _) if more > 0 => format!("{taken}: by {} and {more} more", holders.join(", ")),
             (false, _) => format!("{taken}: by {}", holders.join(", ")),
         }
     }
 
+    /// `1 holder waits`, `2 holders wait`.
+    fn waiting(&self) -> String {
+        if self.waiters == 1 { "1 holder waits".into() } else { format!("{} holders wait", self.waiters) }
+    }
+
     /// When a grant ends.
     fn freed(&self, holder: &Holder) -> String {
         if let (Some(_), Some(first)) = (holder.over, self.first) {
-            return format!("it may start when {first} and all behind it have had it");
+            return format!("it may start after {first} and the other waiters");
         }
         if let Some((run, _, _)) = &holder.run {
             return match sentence::attention(run) {
@@ -194,7 +198,7 @@ impl Taken<'_> {
         if let Some(until) = holder.holding.until {
             ways.push(format!("in {} if it is not renewed", format::span(until - self.at.lease)));
         }
-        let next = self.first.map(|first| format!("; {first} has waited for it and comes first")).unwrap_or_default();
+        let next = self.first.map(|first| format!("; {first} waits for it, too, and comes first")).unwrap_or_default();
         ways.join(", or ") + &next
     }
 }

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::printer::{BOLD, DIM, GREEN, YELLOW};
 use crate::views::workers::{Paused, Woken};
 
-/// Wake a worker, as if one of its events had come. It takes items until its queue is empty.
+/// Wake a worker, as one of its events would. It takes items until its queue is empty.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workers wake triager")]
 pub(super) struct Wake {
@@ -20,7 +20,7 @@ pub(super) struct Wake {
     worker: Name,
 }
 
-/// Pause a worker until it is resumed. Its running jobs go on.
+/// Pause a worker until it is resumed. Its running jobs continue.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workers pause triager")]
 pub(super) struct Pause {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 subcommands! {
     /// Manage workers, which turn queue items into tasks or pipelines.
     ///
-    /// A runbook says what they do; `runbooks apply` applies them, and runners do the work.
+    /// Runbooks define them; `runbooks apply` applies them, and runners do the work.
     #[command(after_help = "Examples:\n  banksman workers list\n  banksman workers show triager\n  banksman workers wake triager")]
     pub(crate) noun Workers {
         List(view::List),
@@ -25,5 +25,5 @@ subcommands! {
 fn no_worker(worker: &Name) -> Failure {
     Failure::new(exit::NOT_FOUND, "WORKER_NOT_FOUND", format!("there is no worker {worker}"))
         .detail("worker", &worker)
-        .hint("banksman runbooks apply puts the workers of runbooks into force; banksman workers list shows them")
+        .hint("list workers: banksman workers list; to apply those of runbooks: banksman runbooks apply")
 }

@@ -103,7 +103,7 @@ impl List {
         let workers: Vec<Listed<'_>> = snapshot.automation.workers.workers.values().map(seen).collect();
         let routes: Vec<&Route> = snapshot.automation.routes.routes.values().map(|in_force| &*in_force.route).collect();
         let mut human = if workers.is_empty() {
-            format!("no workers yet\n{DIM}a runbook has them: banksman runbooks apply{DIM:#}")
+            format!("no workers yet\n{DIM}workers come from runbooks: banksman runbooks apply{DIM:#}")
         } else {
             let columns = ["NAME~", "STATE", "QUEUE~", "DOES~??", "BUSY>", "WAITING>?", "RUNBOOK~???"];
             table::render(&columns, workers.iter().map(Listed::row).collect())
@@ -167,7 +167,7 @@ fn page(seen: &Listed<'_>) -> String {
         "retries",
         match definition.retry_delay {
             Span::ZERO => "at once".into(),
-            delay => format!("{delay} after a failure, and twice as long after each further one"),
+            delay => format!("{delay} after a failure, doubled after each further one"),
         },
     );
     field("runbook", definition.runbook.to_string());

@@ -43,7 +43,7 @@ subcommands! {
 #[command(after_help = "Example:\n  banksman workspaces list")]
 struct List {}
 
-/// Show one workspace, and what was saved of it.
+/// Show one workspace with its saved states.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workspaces show 'Add login'")]
 struct Show {
@@ -59,7 +59,7 @@ struct Open {
     task: String,
 }
 
-/// Show what was done in a worktree since its base: commits, changes and new files.
+/// Show the commits, changes and new files in a worktree since its base.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workspaces diff 'Add login'")]
 struct Diff {
@@ -67,9 +67,9 @@ struct Diff {
     task: String,
 }
 
-/// Save and remove a workspace that nobody works in.
+/// Save and remove a workspace that is not in use.
 ///
-/// Everything in a worktree that is nowhere else is saved first; `banksman recover list` shows it.
+/// Content of a worktree that exists nowhere else is saved first; `banksman recover list` lists it.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  banksman workspaces remove 'Add login'")]
 struct Remove {
@@ -146,10 +146,10 @@ impl Remove {
         let client = context.client()?;
         let kept = find_kept(&client, &self.task)?;
         if let Some(task) = kept.task.as_ref().filter(|task| !task.status().is_over()) {
-            let message = format!("task {} is {}, and its workspace belongs to it", task.id, task.status());
+            let message = format!("task {} is {}, and needs its workspace", task.id, task.status());
             let hint = match task.status() {
                 Status::Landing => "cancel it first, or take it out of its merge queue: banksman landing list",
-                _ => "cancel it first, or let it start afresh with: banksman tasks retry --fresh",
+                _ => "cancel it first, or start over with: banksman tasks retry --fresh",
             };
             return Err(Failure::new(exit::USAGE, "WORKSPACE_NEEDED", message).detail("task", &task.id).hint(hint));
         }
@@ -176,11 +176,11 @@ pub(crate) fn find_kept(client: &Client, name: &str) -> Result<Kept, Failure> {
             let message = format!("task {id} works in the checkout: it has no workspace of its own");
             return Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", message)
                 .detail("task", &id)
-                .hint("banksman tasks add --workspace worktree gives a task one of its own");
+                .hint("a task that is added with --workspace worktree has a worktree of its own");
         }
-        Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", format!("task {id} has no workspace now"))
+        Failure::new(exit::NOT_FOUND, "WORKSPACE_NOT_FOUND", format!("task {id} has no workspace"))
             .detail("task", &id)
-            .hint(format!("banksman recover list {id} shows what was saved of it"))
+            .hint(format!("list its saved states: banksman recover list {id}"))
     })
 }
 

@@ -7,14 +7,14 @@ use crate::exit_codes as exit;
 use crate::printer::{DIM, RED};
 use crate::views::workspaces::{PruneView, PrunedView, SavedView};
 
-/// Remove workspaces that are not needed any more, and states that were saved long ago.
+/// Remove unneeded workspaces and old saved states.
 ///
-/// A worktree goes when its task is over for longer than `workspace.keep_for`, or was deleted. It is saved first. With --dry-run exactly the
-/// same is printed, and nothing is done.
+/// A worktree is removed when its task ended longer than `workspace.keep_for` ago, or was deleted. It is saved first. With --dry-run the
+/// output is the same, and nothing is changed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  banksman workspaces prune --dry-run\n  banksman workspaces prune")]
 pub(super) struct Prune {
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
 }
@@ -46,7 +46,9 @@ impl Prune {
 fn view(step: &PruneStep, result: Option<Result<Option<Removed>, WorkspaceError>>) -> PruneView {
     let (action, what, reason) = match step {
         PruneStep::Remove { kept, reason } => ("remove", kept.workspace.place.path().to_owned(), (*reason).to_owned()),
-        PruneStep::Forget(saved) => ("forget", format!("{}/{}", saved.id, saved.number), "it was saved long ago".to_owned()),
+        PruneStep::Forget(saved) => {
+            ("forget", format!("{}/{}", saved.id, saved.number), "older than the retention time".to_owned())
+        }
     };
     let (saved, error) = match result {
         None | Some(Ok(None)) => (None, None),

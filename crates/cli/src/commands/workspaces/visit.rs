@@ -37,7 +37,7 @@ fn directory(kept: &Kept) -> Result<&Path, Failure> {
     let failure = Failure::new(exit::NOT_FOUND, "WORKSPACE_MISSING", format!("{} is missing: it was deleted", path.display()));
     Err(match &kept.workspace.place {
         Place::Worktree { base, branch, .. } => failure.hint(format!(
-            "the next run makes it again; what was committed: git diff {} {branch}",
+            "the next run creates it again; the committed work: git diff {} {branch}",
             base.get(..12).unwrap_or(base)
         )),
         Place::Dir { .. } => failure,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use banksman_core::event::{Kind, Resource};
 use banksman_core::guard::{Condition, FileInfo, Guard, GuardAction, GuardInputs, GuardResult, Predicate};
-use banksman_core::pipeline::plan::{Action, After, Context, OnFail, Phase, Plan, RunCommand, Text};
+use banksman_core::pipeline::plan::{Action, After, Bound, OnFail, Phase, Plan, RunCommand, Text};
 use banksman_core::pipeline::{Pipeline, Reason, State};
 use banksman_core::resource::coordination::Command;
 use banksman_core::resource::semaphore;
@@ -108,7 +108,7 @@ impl Gate {
         };
         let plan = Plan { runbook: "book".into(), name: name("way"), vars: BTreeMap::new(), phases: vec![phase], land: None };
         let spec = Spec { work: Some(Work::Pipeline(Arc::new(plan))), ..Spec::new(Title::new("a pipeline").unwrap()) };
-        let start = Start { id: self.id.clone(), spec, depends_on: Vec::new(), context: Context::new(), by: None };
+        let start = Start { id: self.id.clone(), spec, depends_on: Vec::new(), vars: Bound::default(), by: None };
         self.ask(PipelineRequest::Start(Box::new(start)));
         assert_eq!(self.why(), Answer::Starting(self.runner.clone()));
         let runner = self.runner.clone();

@@ -61,9 +61,7 @@ impl Rows<'_> {
         loop {
             let Some((text, after)) = rest.split_once('"') else {
                 self.skip_all();
-                return Err(
-                    Problem::new(began, "a quote is opened and not closed").hint("a quote inside of a field is written twice")
-                );
+                return Err(Problem::new(began, "unclosed quote").hint("a quote inside a field is written twice"));
             };
             field.push_str(text);
             self.line += text.matches('\n').count();
@@ -78,8 +76,8 @@ impl Rows<'_> {
                     if !after.is_empty() && !after.starts_with([',', '\n', '\r']) {
                         let line = self.line;
                         self.skip_line();
-                        return Err(Problem::new(line, "something stands between a closing quote and the next comma")
-                            .hint("a quote inside of a field is written twice"));
+                        return Err(Problem::new(line, "unexpected text between a closing quote and the next comma")
+                            .hint("a quote inside a field is written twice"));
                     }
                     return Ok(field);
                 }
@@ -124,8 +122,9 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
             break;
         }
         if row.fields.len() != header.fields.len() {
-            let what = format!("there are {} fields here, and {} in the header", row.fields.len(), header.fields.len());
-            problems.push(Problem::new(row.line, what).hint("a field that holds a comma is written in quotes"));
+            let fields = |number: usize| if number == 1 { "1 field".into() } else { format!("{number} fields") };
+            let what = format!("the row has {}, and the header has {}", fields(row.fields.len()), fields(header.fields.len()));
+            problems.push(Problem::new(row.line, what).hint("put a field that contains a comma in quotes"));
             continue;
         }
         let mut record = Record { line: row.line, ..Record::default() };
@@ -148,11 +147,11 @@ fn header_is_right(header: &Row, problems: &mut Problems) -> bool {
         if !FIELDS.contains(&name.as_str()) {
             wrong(unknown(header.line, name));
         } else if header.fields[..index].contains(name) {
-            wrong(Problem::new(header.line, format!("the column {name} is there twice")));
+            wrong(Problem::new(header.line, format!("duplicate column {name}")));
         }
     }
     if is_right && !header.fields.iter().any(|name| name == "title") {
-        problems.push(Problem::new(header.line, "there is no column title").hint("the first line names the columns"));
+        problems.push(Problem::new(header.line, "the column title is missing").hint("the first line must name the columns"));
         return false;
     }
     is_right
@@ -185,14 +184,14 @@ mod tests {
         assert_eq!(
             parsed("title,priority\na,1\nb\n\"c\nc\",x\n\"d\"d,1\n\"e,2\nf,3").1,
             [
-                "3: there are 1 fields here, and 2 in the header",
+                "3: the row has 1 field, and the header has 2 fields",
                 "4: priority: must be a whole number, not \"x\"",
-                "6: something stands between a closing quote and the next comma",
-                "7: a quote is opened and not closed"
+                "6: unexpected text between a closing quote and the next comma",
+                "7: unclosed quote"
             ]
         );
-        assert_eq!(parsed("titel,run,run\n").1, ["1: there is no field \"titel\"", "1: the column run is there twice"]);
-        assert_eq!(parsed("run\nx\n").1, ["1: there is no column title"]);
+        assert_eq!(parsed("titel,run,run\n").1, ["1: unknown field \"titel\"", "1: duplicate column run"]);
+        assert_eq!(parsed("run\nx\n").1, ["1: the column title is missing"]);
         assert_eq!(parsed(""), (Vec::new(), Vec::new()));
     }
 }

@@ -29,8 +29,8 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
             Err(error) => {
                 let what = error.to_string();
                 let what = what.split(" at line ").next().unwrap_or_default();
-                let problem = Problem::new(line, format!("this is not JSON: {what}"));
-                problems.push(problem.column(error.column()).hint("each line is one whole object: {\"title\": \"…\"}"));
+                let problem = Problem::new(line, format!("invalid JSON: {what}"));
+                problems.push(problem.column(error.column()).hint("each line is one object: {\"title\": \"…\"}"));
             }
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str, problems: &mut Problems) -> Parsed {
 }
 
 fn not_an_object(line: usize) -> Problem {
-    Problem::new(line, "this is no object").hint("each line is one whole object; jq -c '.[]' makes such lines of a list")
+    Problem::new(line, "not a JSON object").hint("each line is one object; to convert a list: jq -c '.[]'")
 }
 
 #[cfg(test)]
@@ -91,14 +91,14 @@ mod tests {
     fn every_mistake_has_its_line() {
         let text = "{\"title\":\"a\"}\n{\"title\":}\n7\n{\"titel\":\"c\"}\n{\"title\":\"d\",\"priority\":\"high\",\"retries\":-1}\n{\"labels\":[1]}";
         let wanted = [
-            "2:10: this is not JSON: expected value",
-            "3: this is no object",
-            "4: there is no field \"titel\"",
+            "2:10: invalid JSON: expected value",
+            "3: not a JSON object",
+            "4: unknown field \"titel\"",
             "5: priority: must be a whole number, not \"high\"",
-            "5: retries: must be a number of times, not -1",
-            "6: labels: must be a text, not a number",
+            "5: retries: must be a whole number of at least 0, not -1",
+            "6: labels: must be a string, not a number",
         ];
         assert_eq!(parsed(text).1, wanted);
-        assert_eq!(parsed("[\n{},\n{}\n]").1, ["1: this is no object"]);
+        assert_eq!(parsed("[\n{},\n{}\n]").1, ["1: not a JSON object"]);
     }
 }

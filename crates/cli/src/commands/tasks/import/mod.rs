@@ -40,13 +40,13 @@ const BAR: usize = 30;
 /// Add all tasks of a file at once.
 ///
 /// The file has one JSON object per line, or is a CSV file with a header, or a Markdown checklist. Either all of its tasks are
-/// added, or none: if something is wrong with it, every mistake is reported with its line. Nobody sees a task of it, and no
-/// runner starts one, before the last is in place. Fields: key, title, run, section, labels, priority, retries, loop,
+/// added, or none: if the file is invalid, every mistake is reported with its line. The tasks become visible, and can start,
+/// only when all of them are in place. Fields: key, title, run, section, labels, priority, retries, loop,
 /// maxAttempts, maxDuration, silenceTimeout, workspace, locks, semaphores, dependsOn, allowFailed.
 ///
-/// With --sync the tasks that were imported from the same file before are found by their key, or else by their title: what is new is
-/// added and what is different is changed, in one transaction. Tasks that somebody works on, tasks that are over, and tasks that are not
-/// in the file any more are left alone, and named.
+/// With --sync the tasks that were imported from the same file before are found by their key, or else by their title: new tasks are
+/// added, and tasks that differ are changed, in one transaction. Tasks in progress, ended tasks, and tasks that are no longer in the
+/// file are not changed, but listed.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  banksman tasks import backlog.jsonl\n  banksman tasks import plan.md --create-sections --run './agent.sh \"$BANKSMAN_TITLE\"'\n  banksman tasks import tasks.csv --dry-run\n  banksman tasks import plan.md --sync\n  jq -c '.[]' issues.json | banksman tasks import - --format jsonl"
@@ -55,28 +55,28 @@ pub(super) struct Import {
     /// The file; - is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How it is written, if its name does not tell
+    /// The format, if the file name does not show it
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// The command of every task that has none; it finds the title in BANKSMAN_TITLE
+    /// The command of every task that has none; BANKSMAN_TITLE contains the title
     #[arg(long, value_name = "CMD")]
     run: Option<String>,
-    /// Try every task that has a command, and no retries, until it says that it is done
+    /// Retry every task that has a command, and no retries, until it reports that it is done
     #[arg(long = "loop")]
     looped: bool,
-    /// Make the sections that are not there
+    /// Create missing sections
     #[arg(long)]
     create_sections: bool,
-    /// Add what is new in a file that was imported before, and change what is different
+    /// Add new tasks of a file that was imported before, and change tasks that differ
     #[arg(long, conflicts_with = "ids")]
     sync: bool,
-    /// The name by which a later --sync knows the tasks of this file [default: its path in the project]
+    /// The name that identifies the tasks of this file for a later --sync [default: its path in the project]
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
-    /// Only look whether all is right
+    /// Only check the file
     #[arg(long)]
     dry_run: bool,
-    /// Tell the id of every task, in JSON
+    /// Include the id of every task in the JSON output
     #[arg(long)]
     ids: bool,
 }
@@ -101,7 +101,7 @@ impl Import {
             return self.apply(context, &client, &parsed, problems, began);
         }
         client.sync_alone(|| self.apply(context, &client, &parsed, problems, began))?.unwrap_or_else(|| {
-            Err(Failure::new(exit::LOCKED, "LOCKED", "another process compares a file with the tasks of this project")
+            Err(Failure::new(exit::LOCKED, "LOCKED", "another import with --sync is in progress in this project")
                 .hint("nothing was imported; try again"))
         })
     }
@@ -130,22 +130,22 @@ impl Import {
         let note_second = |rest: &str| {
             if is_second {
                 context.printer.note(&format!(
-                    "{YELLOW}note:{YELLOW:#} the tasks of {file} were imported before, and {rest} (--sync imports only what is new or different)"
+                    "{YELLOW}note:{YELLOW:#} the tasks of {file} were imported before, and {rest} (--sync imports only new and changed tasks)"
                 ));
             }
         };
         if self.dry_run {
-            note_second("would be there twice");
-            return context.printer.result(&summary, format!("{} could be imported{}", summary.describe(), summary.left_out()));
+            note_second("would be duplicated");
+            return context.printer.result(&summary, format!("{} can be imported{}", summary.describe(), summary.left_out()));
         }
         client.clear_imports()?;
         if plan.tasks.is_empty() {
-            return context.printer.result(&summary, format!("there is nothing to import{}", summary.left_out()));
+            return context.printer.result(&summary, format!("nothing to import{}", summary.left_out()));
         }
         let ids = || (0..).zip(&plan.keys).map(|(number, key)| (key.clone(), id.task(number))).collect();
         summary.ids = self.ids.then(ids);
         add_tasks(context, client, &id, plan)?;
-        note_second("are there twice; cancel one of each");
+        note_second("are duplicated; cancel one of each");
         let seconds = began.elapsed().as_secs_f64();
         let human = format!(
             "imported {BOLD}{}{BOLD:#} in {seconds:.1} s {DIM}(import {id}){DIM:#}{}",
@@ -203,15 +203,16 @@ fn refused(outcome: &ImportOutcome) -> Failure {
             .hint("the project changed while the file was read; nothing was imported; try again")
     };
     match outcome {
-        ImportOutcome::SectionTaken(name) => changed(format!("a section {:?} has been made meanwhile", name.as_str())),
-        ImportOutcome::UnknownSection(section) => changed(format!("the section {section} has been deleted meanwhile")),
+        ImportOutcome::SectionTaken(name) => changed(format!("section {:?} was created meanwhile", name.as_str())),
+        ImportOutcome::UnknownSection(section) => changed(format!("section {section} was deleted meanwhile")),
         // An import has no cycles. A cycle of a sync leads through tasks that are not in the file.
         ImportOutcome::Dependencies(task, error @ DagError::Cycle(_)) => tasks::refused::dependencies(task, error),
         ImportOutcome::Dependencies(_, error) => changed(error.to_string()),
-        ImportOutcome::Overtaken(task) => changed(format!("{task} has been changed meanwhile")),
-        ImportOutcome::Unknown => changed("the import was cleared away meanwhile".into()),
-        ImportOutcome::TooManySections => Failure::usage("there would be too many sections: a project may have at most 1000")
-            .hint("labels are for finer distinctions"),
+        ImportOutcome::Overtaken(task) => changed(format!("{task} was changed meanwhile")),
+        ImportOutcome::Unknown => changed("the import was dropped meanwhile".into()),
+        ImportOutcome::TooManySections => {
+            Failure::usage("too many sections: a project may have at most 1000").hint("use labels for finer distinctions")
+        }
         ImportOutcome::Open { .. }
         | ImportOutcome::Finished(_)
         | ImportOutcome::Dropped
@@ -256,7 +257,7 @@ impl ImportSummary {
     fn left_out(&self) -> String {
         match self.skipped {
             0 => String::new(),
-            skipped => format!("; {} left out as done", format::thousands(skipped)),
+            skipped => format!("; {} skipped as done", format::thousands(skipped)),
         }
     }
 }

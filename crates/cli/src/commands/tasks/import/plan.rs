@@ -104,8 +104,8 @@ fn own_names<'a>(parsed: &'a Parsed, problems: &mut Problems) -> HashMap<&'a str
     for (index, record) in records() {
         let Some(key) = record.key.as_deref() else { continue };
         if let Some(Meaning::Task(first)) = own.insert(key, Meaning::Task(index)) {
-            let what = format!("{key:?} is the key of line {} already", parsed.records[first].line);
-            problems.push(Problem::new(record.line, what).field("key").hint("every task of a file has a key of its own"));
+            let what = format!("duplicate key {key:?}: line {} has it already", parsed.records[first].line);
+            problems.push(Problem::new(record.line, what).field("key").hint("give every task of the file a unique key"));
         }
     }
     for (index, record) in records().filter(|(_, record)| record.key.is_none()) {
@@ -140,8 +140,8 @@ impl Names<'_> {
                 Some(Meaning::Task(on)) => inside.push(*on),
                 Some(Meaning::Several(one, other)) => {
                     let lines = [one, other].map(|index| records[*index].line);
-                    let what = format!("{name:?} may mean line {} or line {}", lines[0], lines[1]);
-                    problems.push(wrong(Problem::new(0, what).hint("give them different titles, or a key each")));
+                    let what = format!("{name:?} is ambiguous; it matches line {} and line {}", lines[0], lines[1]);
+                    problems.push(wrong(Problem::new(0, what).hint("give the tasks different titles, or keys")));
                 }
                 Some(Meaning::Done) => {}
                 None => match self.outside(name)? {
@@ -173,10 +173,10 @@ impl Names<'_> {
         let target = match &found[..] {
             [id] => Ok(id.clone()),
             [] => Err(Problem::new(0, format!("there is no task {name:?}, neither in this file nor in the project"))
-                .hint("name it by its key, or by its title if no other task of the file has the same")),
+                .hint("use its key, or its title if no other task of the file has the same title")),
             several => {
                 let ids: Vec<&str> = several.iter().map(TaskId::as_str).collect();
-                let what = format!("{name:?} may mean more than one task of the project: {}", ids.join(", "));
+                let what = format!("{name:?} is ambiguous; it matches several tasks of the project: {}", ids.join(", "));
                 Err(Problem::new(0, what).hint("use the id"))
             }
         };
@@ -217,7 +217,7 @@ impl Sections {
                 None
             }
             (false, _) => {
-                let hint = format!("make it with: banksman sections add {}; or give --create-sections", format::quoted(name));
+                let hint = format!("create it with: banksman sections add {}; or add --create-sections", format::quoted(name));
                 problems.push(problem(format!("there is no section {name:?}")).hint(hint));
                 None
             }

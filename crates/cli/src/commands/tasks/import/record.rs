@@ -81,7 +81,7 @@ impl Raw<'_> {
         match self {
             Raw::Text(text) => Ok(text.into()),
             Raw::Json(Value::String(text)) => Ok(text.clone()),
-            Raw::Json(other) => Err(format!("must be a text, not {}", kind(other))),
+            Raw::Json(other) => Err(format!("must be a string, not {}", kind(other))),
         }
     }
 
@@ -98,7 +98,7 @@ impl Raw<'_> {
             Raw::Text(text) => Ok(text.split(SEPARATOR).map(str::trim).filter(|item| !item.is_empty()).map(Into::into).collect()),
             Raw::Json(Value::Array(items)) => items.iter().map(|item| Raw::Json(item).text()).collect(),
             Raw::Json(Value::String(text)) => Ok(vec![text.clone()]),
-            Raw::Json(other) => Err(format!("must be a list of texts, not {}", kind(other))),
+            Raw::Json(other) => Err(format!("must be a list of strings, not {}", kind(other))),
         }
     }
 
@@ -111,7 +111,7 @@ impl Raw<'_> {
     }
 
     fn attempts(self) -> Result<NonZeroU32, String> {
-        let what = "a whole number from 1 on";
+        let what = "a whole number of at least 1";
         self.number::<u32>(what).and_then(|number| NonZeroU32::new(number).ok_or_else(|| format!("must be {what}, not 0")))
     }
 
@@ -143,10 +143,10 @@ impl Raw<'_> {
 
 fn kind(value: &Value) -> &'static str {
     match value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "true or false",
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
@@ -165,7 +165,7 @@ impl Record {
             "section" => value.text().map(|text| self.section = Some(text)),
             "labels" => value.list().map(|list| self.labels = list),
             "priority" => value.number("a whole number").map(|number| self.priority = number),
-            "retries" => value.number("a number of times").map(|number| self.retries = number),
+            "retries" => value.number("a whole number of at least 0").map(|number| self.retries = number),
             "loop" => value.flag().map(|flag| self.looped = flag),
             "maxAttempts" | "maxRestarts" => value.attempts().map(|number| self.max_attempts = Some(number)),
             "maxDuration" => value.duration().map(|span| self.max_duration = Some(span)),
@@ -188,10 +188,10 @@ pub(super) fn unknown(line: usize, name: &str) -> Problem {
     let begun = |field: &str| name.len() > 2 && plain(field).starts_with(&plain(name));
     let near = |field: &&&str| if begun(field) { 1 } else { distance(&plain(name), &plain(field)) };
     let nearest = FIELDS.iter().min_by_key(near).filter(|field| near(field) <= 2.max(name.len() / 4));
-    let problem = Problem::new(line, format!("there is no field {name:?}"));
+    let problem = Problem::new(line, format!("unknown field {name:?}"));
     problem.hint(match nearest {
         Some(field) => format!("did you mean {field}?"),
-        None => format!("the fields are: {}", FIELDS.join(", ")),
+        None => format!("valid fields: {}", FIELDS.join(", ")),
     })
 }
 
@@ -213,20 +213,17 @@ pub(super) fn spec(record: &Record, section: Option<SectionId>, policy: &Policy,
     let needs = locks.zip(slots).map(|(locks, slots)| [locks, slots].concat());
     let needs = needs.and_then(|needs| spec::needs(needs).map_err(|failure| note("semaphores", failure)).ok());
     if record.looped && record.retries > 0 {
-        note("retries", Failure::usage("a loop is tried again anyway").hint("leave out retries, or loop"));
+        note("retries", Failure::usage("a loop is always retried").hint("remove retries, or loop"));
     }
     if record.looped && record.run.is_none() {
-        note("loop", Failure::usage("a loop needs a command").hint("give it one with run, or leave out loop"));
+        note("loop", Failure::usage("a loop needs a command").hint("set run, or remove loop"));
     }
     if !record.looped && record.max_attempts.is_some() {
-        note("maxAttempts", Failure::usage("only a loop is restarted").hint("set loop to true"));
+        note("maxAttempts", Failure::usage("only a loop has a maximum number of attempts").hint("set loop to true"));
     }
     let limits = [("maxDuration", record.max_duration), ("silenceTimeout", record.silence_timeout)];
     for (field, _) in limits.into_iter().filter(|(_, limit)| limit.is_some() && record.run.is_none()) {
-        note(
-            field,
-            Failure::usage("only a task with a command has runs").hint(format!("give it one with run, or leave out {field}")),
-        );
+        note(field, Failure::usage("only a task with a command has runs").hint(format!("set run, or remove {field}")));
     }
     found.into_iter().for_each(|problem| problems.push(problem));
     let max_attempts = record.max_attempts.unwrap_or(policy.max_attempts);
@@ -255,7 +252,7 @@ mod tests {
         for (slip, meant) in [("titel", "title"), ("depends_on", "dependsOn"), ("prio", "priority"), ("Label", "labels")] {
             assert_eq!(hint(slip), format!("did you mean {meant}?"));
         }
-        assert!(hint("assignee").starts_with("the fields are: key, title"));
+        assert!(hint("assignee").starts_with("valid fields: key, title"));
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn has_room(count: usize, line: usize, problems: &mut Problems) -> bool {
     let has_room = count < IMPORT_LIMIT;
     if !has_room {
         let what = format!("one import may have at most {}", format::tasks(IMPORT_LIMIT));
-        problems.push(Problem::new(line, what).hint("divide the file, and import one part after the other"));
+        problems.push(Problem::new(line, what).hint("split the file, and import its parts one after the other"));
     }
     has_room
 }
@@ -120,8 +120,8 @@ fn decode(bytes: Vec<u8>, problems: &mut Problems) -> String {
             let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
             let column = good.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-            let problem = Problem::new(line, "this is not UTF-8").column(column);
-            problems.push(problem.hint("iconv -f latin1 -t utf-8 translates what an older program wrote"));
+            let problem = Problem::new(line, "not valid UTF-8").column(column);
+            problems.push(problem.hint("to convert the file, for example: iconv -f latin1 -t utf-8"));
             String::new()
         }
     }
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(decode(b"\xef\xbb\xbftitle".to_vec(), &mut problems), "title");
         assert!(problems.is_empty());
         assert_eq!(decode(b"a\nb\xffc".to_vec(), &mut problems), "");
-        assert_eq!(problems.messages(), ["2:2: this is not UTF-8"]);
+        assert_eq!(problems.messages(), ["2:2: not valid UTF-8"]);
     }
 
     #[test]

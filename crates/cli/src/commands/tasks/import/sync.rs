@@ -82,9 +82,8 @@ impl Entry {
 /// Reports entries that a later import could not recognise.
 fn check_keys(plan: &Plan, parsed: &Parsed, problems: &mut Problems) {
     for ((spec, _), record) in plan.tasks.iter().zip(&parsed.records).filter(|((spec, _), _)| spec.source.is_none()) {
-        let what = format!("another task of the file has the title {:?} too", spec.title.as_str());
-        problems
-            .push(Problem::new(record.line, what).field("key").hint("with --sync every task has a key or a title of its own"));
+        let what = format!("duplicate title {:?} in the file", spec.title.as_str());
+        problems.push(Problem::new(record.line, what).field("key").hint("with --sync every task needs a key or a unique title"));
     }
 }
 
@@ -284,10 +283,8 @@ impl Sync {
             let (tasks, rows, limit) =
                 (format::tasks(self.add.len() + self.edit.len()), format::thousands(rows), format::thousands(SYNC_ROWS));
             let message =
-                format!("--sync would write {rows} rows for {tasks} and their dependencies; one sync may write {limit}");
-            return Err(
-                Failure::usage(message).hint("nothing was changed; make some of the changes in the file later, and sync twice")
-            );
+                format!("--sync would write {rows} rows for {tasks} and their dependencies; the limit of one sync is {limit}");
+            return Err(Failure::usage(message).hint("nothing was changed; divide the changes of the file between several syncs"));
         }
         // A section that none of the changed tasks uses is not created.
         let used = |id: &banksman_core::SectionId| {
@@ -323,11 +320,8 @@ impl SyncSummary {
             format!("{} edited", format::thousands(self.edited.len())),
             format!("{} unchanged", format::thousands(self.unchanged)),
         ];
-        let others = [
-            (self.left.len(), "left alone"),
-            (self.missing.len(), "not in the file any more"),
-            (self.skipped, "left out as done"),
-        ];
+        let others =
+            [(self.left.len(), "not applied"), (self.missing.len(), "no longer in the file"), (self.skipped, "skipped as done")];
         counts.extend(
             others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{} {what}", format::thousands(*count))),
         );
@@ -338,9 +332,9 @@ impl SyncSummary {
         list(&mut lines, &self.added, |entry| format!("{GREEN}added{GREEN:#} {}", name(entry)));
         list(&mut lines, &self.edited, |entry| format!("{YELLOW}edited{YELLOW:#} {}: {}", name(entry), fields(entry)));
         list(&mut lines, &self.left, |entry| {
-            format!("left alone {}, which is {}: {}", name(entry), status(entry), fields(entry))
+            format!("not applied to {}, which is {}: {}", name(entry), status(entry), fields(entry))
         });
-        list(&mut lines, &self.missing, |entry| format!("not in the file any more: {}, which is {}", name(entry), status(entry)));
+        list(&mut lines, &self.missing, |entry| format!("no longer in the file: {}, which is {}", name(entry), status(entry)));
         lines.join("\n")
     }
 }
