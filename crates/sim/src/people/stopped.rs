@@ -75,10 +75,20 @@ fn are_free(wants: &[(Resource, u32)], rows: &Coordination) -> bool {
 }
 
 /// Whether a waiter that has had an offer, or will soon have one, is stopped. A waiter behind another whose resources
-/// are not all free gets none.
-fn yields(wish: &Wish<'_>, wishes: &[Wish<'_>], stopped: &[&ProcessId], rows: &Coordination) -> bool {
-    let mut before = wishes.iter().filter(|other| other.is_before(wish));
-    stopped.contains(&wish.process) && are_free(&wish.wants, rows) && before.all(|other| yields(other, wishes, stopped, rows))
+/// are not all free gets none. A claim and an older waiter can each be before the other, so `behind` has the waiters that
+/// were followed here.
+fn yields(
+    wish: &Wish<'_>,
+    wishes: &[Wish<'_>],
+    behind: &[&Wish<'_>],
+    stopped: &[&ProcessId],
+    rows: &Coordination,
+) -> bool {
+    let behind = [behind, &[wish]].concat();
+    let is_new = |other: &&Wish<'_>| !behind.iter().any(|seen| std::ptr::eq(*seen, *other));
+    let mut before = wishes.iter().filter(|other| other.is_before(wish)).filter(is_new);
+    let is_stopped = stopped.contains(&wish.process) && are_free(&wish.wants, rows);
+    is_stopped && before.all(|other| yields(other, wishes, &behind, stopped, rows))
 }
 
 /// The resources of a run of a task. All sections are exclusive here.
@@ -100,7 +110,7 @@ impl World<'_> {
         let stopped: Vec<&ProcessId> =
             self.people.persons.iter().filter(|person| person.is_stopped(now)).map(|person| &person.process).collect();
         let wishes = wishes(rows);
-        let yields = |wish: &Wish<'_>| yields(wish, &wishes, &stopped, rows);
+        let yields = |wish: &Wish<'_>| yields(wish, &wishes, &[], &stopped, rows);
         let is_held_up = |before: &[&Wish<'_>]| !before.is_empty() && before.iter().all(|wish| yields(wish));
         let lives = |wish: &&Wish<'_>| self.machine.lives(wish.process) && !stopped.contains(&wish.process);
         let waiting = wishes.iter().filter(lives).filter(|wish| {
