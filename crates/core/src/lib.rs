@@ -8,7 +8,7 @@
 //! * [`task`]: one unit of work and its runs, with its dependencies, admission, retries, limits and status.
 //! * [`pipeline`]: one pass through the phases of a plan; [`guard`]: the conditions for it to continue.
 //! * [`queue`]: items that wait to be worked on; [`worker`]: turns them into tasks or pipelines; [`route`]: what
-//! follows from events.
+//!   follows from events.
 //! * [`workspace`]: the directory in which a task or a pipeline works.
 //! * [`landing`]: the merge queue of a branch.
 //! * [`bus`]: messages; [`mailbox`]: the delivery of a message to its task; [`dispatch`]: the way it takes.

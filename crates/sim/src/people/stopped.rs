@@ -77,13 +77,7 @@ fn are_free(wants: &[(Resource, u32)], rows: &Coordination) -> bool {
 /// Whether a waiter that has had an offer, or will soon have one, is stopped. A waiter behind another whose resources
 /// are not all free gets none. A claim and an older waiter can each be before the other, so `behind` has the waiters that
 /// were followed here.
-fn yields(
-    wish: &Wish<'_>,
-    wishes: &[Wish<'_>],
-    behind: &[&Wish<'_>],
-    stopped: &[&ProcessId],
-    rows: &Coordination,
-) -> bool {
+fn yields(wish: &Wish<'_>, wishes: &[Wish<'_>], behind: &[&Wish<'_>], stopped: &[&ProcessId], rows: &Coordination) -> bool {
     let behind = [behind, &[wish]].concat();
     let is_new = |other: &&Wish<'_>| !behind.iter().any(|seen| std::ptr::eq(*seen, *other));
     let mut before = wishes.iter().filter(|other| other.is_before(wish)).filter(is_new);
