@@ -11,6 +11,7 @@ mod byte_paths;
 mod causes;
 mod changing;
 mod children;
+mod claim_waits;
 mod claims;
 mod compact;
 mod config;
