@@ -111,9 +111,7 @@ impl Predicate {
             | Predicate::Command { .. } => false,
         }
     }
-}
 
-impl Predicate {
     /// Whether the answer comes from the workspace of the pipeline: files, and what commands say there.
     fn is_in_workspace(&self) -> bool {
         match self {
