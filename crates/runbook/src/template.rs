@@ -2,7 +2,7 @@
 //!
 //! A template can name variables and parts of them, choose with `{% if %}`, repeat with `{% for %}`, and use a few
 //! filters. It cannot create values that are larger than its input: everything that joins, repeats or stores values is
-//! refused before rendering. So a template ends soon and needs little memory, whoever wrote it.
+//! refused before rendering. So every template ends soon and needs little memory.
 
 mod language;
 

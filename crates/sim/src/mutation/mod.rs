@@ -36,7 +36,7 @@ pub enum Mutation {
     EpochReuse,
     /// A free lock forgets its fence.
     FenceFalls,
-    /// Somebody in a line is forgotten.
+    /// A waiter is forgotten.
     ForgetWaiter,
     /// Everybody may wait, also for ever.
     DeadlockOff,
@@ -53,7 +53,7 @@ pub enum Mutation {
     // Queues.
     /// A stale epoch passes for the current one.
     QueueFencingOff,
-    /// The time of whoever works on an item is over at once.
+    /// The visibility timeout of a taken item is over at once.
     QueueNoTime,
     /// A push wakes nobody.
     QueueSilent,
@@ -101,7 +101,7 @@ pub enum Mutation {
     Unasked,
     /// A session counts as ended when its first process is.
     Stragglers,
-    /// A run counts as ended as soon as somebody wishes it.
+    /// A run counts as ended as soon as its end is requested.
     EndAtWish,
     /// A keeper is told to forget an end that is not stored yet.
     AcknowledgeFirst,
@@ -113,7 +113,7 @@ pub enum Mutation {
     SectionsOff,
     /// One run more is started than there are slots.
     SlotsOff,
-    /// Claims go by the limit that was there before somebody changed it.
+    /// Claims use the limit from before its last change.
     LimitKept,
     /// A claim does not know that the project is paused.
     PauseUnseen,
@@ -183,7 +183,7 @@ pub enum Mutation {
     OldAnswer,
     /// A runner looks at guards that another one looks at.
     TwoCheckers,
-    /// Whoever died while it looked at guards keeps others from them.
+    /// A runner that died while it checked guards keeps others from checking them.
     CheckerStays,
     /// A runner looks at guards and tells nobody.
     AnswerLost,
@@ -218,9 +218,9 @@ pub enum Mutation {
     WakesAll,
     /// Nobody is woken in the place of a runner that died when it was woken.
     WakesTheDead,
-    /// Whoever came last is woken first.
+    /// The runner that came last is woken first.
     NewestFirst,
-    /// Whoever ends when nothing is left is woken before all others.
+    /// A runner that ends when nothing is left is woken before all others.
     EndersFirst,
     /// A task stays parked when what it waits for is free.
     StaysParked,
